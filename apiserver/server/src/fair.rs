@@ -13,7 +13,7 @@ use crate::{
 use freehold_apiserver_fairness::metrics::Executing;
 use freehold_apiserver_fairness::{Asked, Cost, Limits, Refused, Ticket, Visitor, WatchTicket};
 use freehold_apiserver_planes::Target;
-use freehold_apiserver_transport::payload::Place;
+use freehold_apiserver_transport::{payload::Place, turns::Owner};
 use freehold_machinery::{Status, User, user::MASTERS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
@@ -50,6 +50,8 @@ impl Flow {
 /// What a request holds while it is served.
 #[derive(Default)]
 pub(crate) struct Turn {
+    /// In whose turns it goes on aside.
+    owner: Owner,
     cost: Cost,
     ticket: Option<Ticket>,
     watch: Option<WatchTicket>,
@@ -60,6 +62,11 @@ impl Turn {
     /// Whether its work is to be done aside; of a watch, how it begins.
     pub(crate) fn takes_long(&self) -> bool {
         self.cost.own() >= LONG
+    }
+
+    /// In whose turns its work is done aside.
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Whether it is of a watch.
@@ -151,11 +158,17 @@ pub(crate) async fn enter(
         (_, None) => None,
     };
     let ticket = entered.map_err(refused)?;
+    let owner = owner(organization, user);
     if info.verb == "watch" {
         let watch = edge.fairness.watch(plane, limits).map_err(refused)?;
-        return Ok(Turn { cost, ticket: Some(ticket), watch: Some(watch), executing });
+        return Ok(Turn { owner, cost, ticket: Some(ticket), watch: Some(watch), executing });
     }
-    Ok(Turn { cost, ticket: Some(ticket), watch: None, executing })
+    Ok(Turn { owner, cost, ticket: Some(ticket), watch: None, executing })
+}
+
+/// Who answers for work that takes long: an organization, or whoever asks the platform.
+fn owner(organization: &str, user: &User) -> Owner {
+    Owner::named(if organization.is_empty() { &user.name } else { organization })
 }
 
 /// How much more an object is to make into a Table, YAML or protobuf than to send as it is stored, and to compress: 1 is 3 µs.

@@ -388,7 +388,8 @@ async fn serve(
         return Ok(reply);
     }
     if call.turn.get_mut().takes_long() && !call.turn.get_mut().is_watch() {
-        aside::go().await;
+        let owner = call.turn.get_mut().owner();
+        aside::go(owner).await;
     }
     let reply = dispatch::dispatch(&mut call, taken(unread)?, upgrade).await?;
     Ok(call.turn.into_inner().hold(reply))

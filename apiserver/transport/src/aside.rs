@@ -4,10 +4,13 @@
 //! decode, check and encode a megabyte, in which all that wait for this thread wait. So a request that is estimated to take
 //! long goes on aside, on threads of its own: one less than there are processors, at a lower priority, so
 //! that the others are run at once when they have something to do. Only its polls are done there. Its timers, the tasks that it begins and
-//! the sending of its answer are the runtime's, as everybody's.
+//! the sending of its answer are the runtime's, as everybody's. The threads take owners in turns (`turns`), so that whoever has many such
+//! requests at once keeps others waiting for one of them alone.
 
-use crate::streams;
-use futures_executor::ThreadPool;
+use crate::{
+    streams,
+    turns::{Owner, Turns},
+};
 use futures_util::future::{BoxFuture, FutureExt};
 use std::{
     cell::Cell,
@@ -19,41 +22,29 @@ use std::{
 };
 use tokio::{runtime::Handle, sync::oneshot};
 
-/// How nice these threads are, of 19 at most: one of them gets a tenth of a processor that another thread wants for itself.
-/// At 19 it would get a seventieth, and who waits for a lock that it holds would wait for that.
-const NICE: i32 = 10;
-/// The stack of each, as of the runtime's threads.
-const STACK: usize = 8 << 20;
+/// Whose work is nobody's in particular: it goes on by small pieces.
+const PIECES: Owner = Owner(0);
 
 tokio::task_local! {
-    /// Whether the request that is being served is to go on aside.
-    static MOVES: Cell<bool>;
+    /// Whose request is being served, once it is to go on aside.
+    static MOVES: Cell<Option<Owner>>;
 }
 
 /// The threads, made for the first request that takes long. `None` where the system gives none.
-static THREADS: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
+static THREADS: LazyLock<Option<Turns>> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut builder = ThreadPool::builder();
-    builder
-        .pool_size(processors.saturating_sub(1).max(1))
-        .stack_size(STACK)
-        .name_prefix("aside-")
-        .after_start(|_| {
-            // Without it they are but threads of their own.
-            let _ = rustix::process::setpriority_process(None, NICE);
-        });
-    let threads = builder.create();
+    let threads = Turns::start(processors.saturating_sub(1).max(1));
     threads.inspect_err(|error| tracing::warn!(%error, "no threads for requests that take long")).ok()
 });
 
-/// Has the request that is being served go on aside.
-pub async fn go() {
+/// Has the request that is being served go on aside, in the turns of its owner.
+pub async fn go(owner: Owner) {
     let mut asked = false;
     let gone = poll_fn(|_| {
         // Outside of a request, and where there are no threads, it goes on where it is.
         let goes = !std::mem::replace(&mut asked, true)
             && THREADS.is_some()
-            && MOVES.try_with(|moves| moves.set(true)).is_ok();
+            && MOVES.try_with(|moves| moves.set(Some(owner))).is_ok();
         if goes { Poll::Pending } else { Poll::Ready(()) }
     });
     gone.await;
@@ -78,15 +69,16 @@ impl<T: Send + 'static> Future for Movable<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let this = self.get_mut();
         if let Some(here) = &mut this.here {
-            let (polled, moves) = MOVES.sync_scope(Cell::new(false), || {
+            let (polled, moves) = MOVES.sync_scope(Cell::new(None), || {
                 let polled = here.as_mut().poll(cx);
                 (polled, MOVES.with(Cell::get))
             });
-            if polled.is_ready() || !moves {
-                return polled;
-            }
-            this.there =
-                this.here.take().zip(THREADS.as_ref()).map(|(request, threads)| send(threads, request));
+            let Some(owner) = moves.filter(|_| polled.is_pending()) else { return polled };
+            this.there = this
+                .here
+                .take()
+                .zip(THREADS.as_ref())
+                .map(|(request, threads)| send(threads, owner, request));
         }
         let Some(there) = &mut this.there else { return Poll::Pending };
         match ready!(there.poll_unpin(cx)) {
@@ -108,7 +100,8 @@ type Answer<T> = std::thread::Result<(T, bool)>;
 
 /// Sends a request to the threads. It ends there when nobody waits for it any more.
 fn send<T: Send + 'static>(
-    threads: &ThreadPool,
+    threads: &Turns,
+    owner: Owner,
     request: BoxFuture<'static, T>,
 ) -> oneshot::Receiver<Answer<T>> {
     let (mut answer, answered) = oneshot::channel();
@@ -122,14 +115,16 @@ fn send<T: Send + 'static>(
         // Or it has just been given up.
         let _ = answer.send(done);
     };
-    threads.spawn_ok(OfRuntime { runtime: Handle::current(), request: Box::pin(request) });
+    threads.spawn(owner, OfRuntime { runtime: Handle::current(), request: Box::pin(request) }.boxed());
     answered
 }
 
-/// Begins a task that takes long.
+/// Begins a task that takes long, by small pieces.
 pub fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     match THREADS.as_ref() {
-        Some(threads) => threads.spawn_ok(OfRuntime { runtime: Handle::current(), request: Box::pin(task) }),
+        Some(threads) => {
+            threads.spawn(PIECES, OfRuntime { runtime: Handle::current(), request: Box::pin(task) }.boxed());
+        }
         None => drop(tokio::spawn(task)),
     }
 }
@@ -153,9 +148,11 @@ impl Future for OfRuntime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turns::NICE;
     use std::{sync::mpsc, time::Duration};
 
     const PATIENCE: Duration = Duration::from_secs(60);
+    const OWNER: Owner = Owner(1);
 
     fn movable<T: Send + 'static>(request: impl Future<Output = T> + Send + 'static) -> Movable<T> {
         Movable::new(Box::pin(request))
@@ -166,7 +163,7 @@ mod tests {
         let thread = || std::thread::current().name().map(str::to_owned).unwrap_or_default();
         let request = movable(async move {
             let before = thread();
-            go().await;
+            go(OWNER).await;
             let (after, nice) = (thread(), rustix::process::getpriority_process(None));
             tokio::time::sleep(Duration::from_millis(1)).await;
             (before, after, nice, tokio::spawn(async move { thread() }).await)
@@ -180,7 +177,7 @@ mod tests {
     async fn others_are_served_by_the_only_thread_of_a_runtime_meanwhile() {
         let (tell, told) = mpsc::channel();
         let long = tokio::spawn(movable(async move {
-            go().await;
+            go(OWNER).await;
             told.recv_timeout(PATIENCE)
         }));
         tokio::spawn(async move { tell.send(()) });
@@ -192,7 +189,7 @@ mod tests {
         let (kept, gone) = oneshot::channel::<()>();
         let (begin, begun) = oneshot::channel();
         let request = movable(async move {
-            go().await;
+            go(OWNER).await;
             begin.send(()).unwrap();
             std::future::pending::<()>().await;
             drop(kept);
@@ -203,15 +200,38 @@ mod tests {
         assert!(tokio::time::timeout(PATIENCE, gone).await.unwrap().is_err(), "what it held is dropped");
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_has_many_long_requests_keeps_others_waiting_for_few_of_them() {
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = || {
+            let done = done.clone();
+            async move {
+                go(Owner(2)).await;
+                std::thread::sleep(Duration::from_millis(20));
+                done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        };
+        let flood: Vec<_> = (0..100).map(|_| tokio::spawn(movable(count()))).collect();
+        let before = done.clone();
+        let mine = movable(async move {
+            go(Owner(3)).await;
+            before.load(std::sync::atomic::Ordering::SeqCst)
+        });
+        assert!(mine.await < 90, "it came after nearly all of them");
+        for request in flood {
+            request.await.unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn a_panic_aside_is_the_requests_own() {
         for _ in 0..4 {
             let request = movable(async {
-                go().await;
+                go(OWNER).await;
                 panic!("as it is meant to");
             });
             assert!(tokio::spawn(request).await.unwrap_err().is_panic());
         }
-        assert_eq!(movable(async { (go().await, 3).1 }).await, 3, "the threads are still there");
+        assert_eq!(movable(async { (go(OWNER).await, 3).1 }).await, 3, "the threads are still there");
     }
 }

@@ -12,5 +12,6 @@ pub mod payload;
 pub mod pieces;
 pub mod streams;
 pub mod tls;
+pub mod turns;
 pub mod untaken;
 pub mod upstream;
