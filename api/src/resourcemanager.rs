@@ -206,7 +206,8 @@ pub struct CredentialId(
 pub struct ControlPlaneSpec {
     /// Where it runs. Can be changed: the plane moves and its address stays.
     pub mode: ControlPlaneMode,
-    /// The ControlPlaneClass that it starts from. Can't be changed.
+    /// The ControlPlaneClass that it starts from. Can't be changed. While there is no class of that name, the project has no
+    /// limits and no objects of one, and is Ready all the same.
     #[schemars(length(min = 1, max = 63))]
     pub class: String,
     /// What it is a fork of. Can't be changed.

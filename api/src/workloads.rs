@@ -55,7 +55,9 @@ pub struct WorkloadClusterSpec {
     /// Networks of the cluster that Pods of projects must not reach, as CIDRs: of Pods, Services, nodes, and of what stands
     /// beside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), inner(length(max = 43)), extend("x-kubernetes-validations" = [{
+        "rule": "self.all(network, isCIDR(network))", "message": "each network has to be a CIDR, such as 10.0.0.0/8"
+    }]))]
     pub networks: Vec<String>,
     /// Largest number of projects.
     #[serde(default, skip_serializing_if = "Option::is_none")]

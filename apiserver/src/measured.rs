@@ -53,9 +53,9 @@ impl StoreMetrics {
     /// Shows them at `/metrics`.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let seconds = self.seconds.clone();
-        registry.register("etcd_request_duration_seconds", "What operations of the store took.", seconds);
-        registry.register("etcd_requests", "Operations of the store.", self.requests.clone());
-        registry.register("etcd_request_errors", "Operations of the store that failed.", self.errors.clone());
+        registry.register("etcd_request_duration_seconds", "Time that operations of the store took", seconds);
+        registry.register("etcd_requests", "Operations of the store", self.requests.clone());
+        registry.register("etcd_request_errors", "Operations of the store that failed", self.errors.clone());
     }
 
     fn observe(&self, operation: &'static str, key: &[u8], since: Instant, failed: bool) {

@@ -188,7 +188,7 @@ fn shown(binding: &ApiBinding) -> Vec<String> {
         lines.extend(status.default_claims.iter().map(|claim| format!("  {} (by default)", words(claim))));
     }
     if !spec.rejected_claims.is_empty() {
-        lines.push("It asked in vain to:".to_owned());
+        lines.push("Rejected claims:".to_owned());
         lines.extend(spec.rejected_claims.iter().map(|claim| format!("  {}", words(claim))));
     }
     let class = binding.metadata.labels.get(CLASS_LABEL);
@@ -238,7 +238,7 @@ fn accessed(access: &Value) -> Vec<String> {
     };
     lines.extend(list("conversions").iter().map(conversion));
     if list("accesses").is_empty() {
-        lines.push("The provider was not at objects here since the server's start.".to_owned());
+        lines.push("The provider made no requests here since the server started.".to_owned());
         return lines;
     }
     lines.push("What the provider did of late, since the server's start:".to_owned());

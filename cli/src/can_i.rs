@@ -89,7 +89,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
     }
     if !allowed {
-        bail!("it is not allowed");
+        let hint = if args.explain { "" } else { "; --explain says what is missing" };
+        bail!("it is not allowed{hint}");
     }
     Ok(())
 }

@@ -66,6 +66,13 @@ enum Step<'a> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = absolute(kubeconfig::found(args.kubeconfig.clone())?)?;
     let config = kubeconfig::admin(Some(path.clone()))?;
+    let platform = kubeconfig::own::root(&config.server);
+    ensure!(
+        config.server.trim_end_matches('/') == platform.trim_end_matches('/'),
+        "{} leads to {}, not to the platform: name the admin's with --kubeconfig",
+        path.display(),
+        plain(&config.server)
+    );
     let shell = Shell { kubeconfig: path, folder: args.dir.clone() };
     if args.clean {
         return shell.run(

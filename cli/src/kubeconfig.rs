@@ -18,7 +18,7 @@ use freehold_pki::{CertificateInfo, certificates_der};
 use masters::Masters;
 use std::{
     ffi::OsString,
-    io::Write,
+    io::{ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
@@ -63,7 +63,11 @@ fn default(home: Option<PathBuf>) -> PathBuf {
 }
 
 pub(crate) fn found(flag: Option<PathBuf>) -> Result<PathBuf> {
+    let named = flag.is_some();
     let kubeconfig = chosen(flag, std::env::var_os("KUBECONFIG"));
+    if !kubeconfig.exists() && named {
+        bail!("there is no kubeconfig {}", kubeconfig.display());
+    }
     if !kubeconfig.exists() {
         bail!("there is no kubeconfig {}: name the admin's with --kubeconfig", kubeconfig.display());
     }
@@ -137,8 +141,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let own = std::fs::read_to_string(&path)?;
         own::turned(&own, path.parent().unwrap_or(Path::new("")), &args.project, host)?
     };
-    std::io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // A pipe into `head` is no failure.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 /// The address of the project's own host, where that is asked for.

@@ -5,7 +5,7 @@ use crate::kubeconfig::{
     change::{Additions, Files, free_name},
     own,
 };
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use freehold_api::urls::{organization_url, project_url};
 use freehold_machinery::Value;
 use serde_json::json;
@@ -71,7 +71,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         (None, None) => Target::Platform,
     };
-    let name = files.change(|merged| additions(merged, &target))?;
+    let name = files.change(|merged| {
+        let has_current = merged["current-context"].as_str().is_some_and(|name| !name.is_empty());
+        ensure!(has_current, "{} is empty or has no current-context", files.first().display());
+        additions(merged, &target)
+    })?;
     println!("Switched to context {name:?} in {}.", files.first().display());
     Ok(())
 }

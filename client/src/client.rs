@@ -532,7 +532,7 @@ mod tests {
         let body = Status::expired("too old").to_json().to_string();
         assert!(failure(StatusCode::GONE, body.as_bytes()).is_gone());
         let made_up = failure(StatusCode::NOT_FOUND, b"404 page not found\n");
-        assert!(made_up.is_not_found());
+        assert!(made_up.is_not_found() && made_up.is_unserved());
         assert_eq!(made_up.to_string(), "404 Not Found: 404 page not found (NotFound)");
     }
 

@@ -57,6 +57,11 @@ impl Error {
         self.code() == 404
     }
 
+    /// Whether the server does not serve the type or the path at all. A missing object is answered with a Status that names it.
+    pub fn is_unserved(&self) -> bool {
+        matches!(self, Self::Api(status) if status.code == 404 && status.message.starts_with("404 page not found"))
+    }
+
     /// Whether a precondition failed.
     pub fn is_conflict(&self) -> bool {
         self.reason() == "Conflict"

@@ -51,6 +51,7 @@ struct UserEntry {
 struct Context {
     cluster: String,
     user: String,
+    namespace: String,
 }
 
 impl Kubeconfig {
@@ -77,6 +78,12 @@ impl Kubeconfig {
         Some(current.entry.user.as_str()).filter(|name| !name.is_empty())
     }
 
+    /// The namespace of the current context, where it names one.
+    pub fn current_namespace(&self) -> Option<&str> {
+        let current = self.contexts.iter().find(|context| context.name == self.current_context)?;
+        Some(current.entry.namespace.as_str()).filter(|name| !name.is_empty())
+    }
+
     /// The client configuration of a context (`None`: the current one). Relative paths start at `base`.
     ///
     /// # Errors
@@ -87,7 +94,10 @@ impl Kubeconfig {
         let context = find(&self.contexts, wanted, "context")?;
         let cluster = find(&self.clusters, &context.cluster, "cluster")?;
         if cluster.insecure_skip_tls_verify {
-            return Err(Error::Config("insecure-skip-tls-verify is not supported".into()));
+            return Err(Error::Config(
+                "insecure-skip-tls-verify is not supported: name the authority with certificate-authority"
+                    .into(),
+            ));
         }
         let ca = pem(&cluster.certificate_authority_data, &cluster.certificate_authority, base)?
             .unwrap_or_default();
@@ -176,6 +186,7 @@ mod tests {
                 ("https://h:1/projects/web", "ca\n")
             );
             assert_eq!(format!("{:?}", config.identity), identity);
+            assert_eq!(Kubeconfig::parse(&text).unwrap().current_namespace(), Some("n"));
         }
     }
 

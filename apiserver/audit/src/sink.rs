@@ -134,20 +134,20 @@ impl Counters {
     /// Counters that `/metrics` shows.
     pub fn register(registry: &mut Registry) -> Self {
         let new = Self::default();
-        registry.register("apiserver_audit_event", "Audit events made.", new.events.clone());
+        registry.register("apiserver_audit_event", "Audit events made", new.events.clone());
         registry.register(
             "apiserver_audit_requests_rejected",
-            "Requests refused because they could not be audited.",
+            "Requests refused because they could not be audited",
             new.rejected.clone(),
         );
         registry.register(
             "apiserver_audit_error",
-            "Audit events that were not delivered.",
+            "Audit events that were not delivered",
             new.errors.clone(),
         );
         registry.register(
             "apiserver_audit_level",
-            "Requests by the level that the policy gives them.",
+            "Requests by the level that the policy gives them",
             new.levels.clone(),
         );
         new

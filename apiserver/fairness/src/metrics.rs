@@ -106,33 +106,33 @@ impl FlowMetrics {
         Self::limits(registry, seats);
         registry.register(
             "apiserver_flowcontrol_current_inqueue_requests",
-            "Requests that wait for their turn.",
+            "Requests that wait for their turn",
             waiting,
         );
         registry.register(
             "apiserver_flowcontrol_current_executing_requests",
-            "Requests that have their turn.",
+            "Requests that have their turn",
             executing,
         );
-        registry.register("apiserver_flowcontrol_current_executing_seats", "Seats that they take.", taken);
+        registry.register("apiserver_flowcontrol_current_executing_seats", "Seats that they take", taken);
         registry.register(
             "apiserver_flowcontrol_dispatched_requests",
-            "Requests that got their turn.",
+            "Requests that got their turn",
             dispatched,
         );
         registry.register(
             "apiserver_flowcontrol_rejected_requests",
-            "Requests that were turned away.",
+            "Requests that were turned away",
             refused,
         );
         registry.register(
             "apiserver_flowcontrol_request_wait_duration_seconds",
-            "How long requests waited for their turn.",
+            "How long requests waited for their turn",
             waited,
         );
         registry.register(
             "apiserver_flowcontrol_request_execution_seconds",
-            "How long requests had their turn.",
+            "How long requests had their turn",
             took,
         );
         Self { rows }
@@ -148,12 +148,12 @@ impl FlowMetrics {
         }
         registry.register(
             "apiserver_flowcontrol_nominal_limit_seats",
-            "Seats of each priority level in each control plane.",
+            "Seats of each priority level in each control plane",
             nominal.clone(),
         );
         registry.register(
             "apiserver_flowcontrol_current_limit_seats",
-            "The same, as levels lend seats without giving them up.",
+            "The same, as levels lend seats without giving them up",
             nominal,
         );
     }

@@ -141,32 +141,32 @@ impl AdmissionMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "apiserver_admission_step_admission_duration_seconds",
-            "How long each pass of admission took.",
+            "How long each pass of admission took",
             self.steps.clone(),
         );
         registry.register(
             "apiserver_admission_controller_admission_duration_seconds",
-            "How long each plugin took.",
+            "How long each plugin took",
             self.controllers.clone(),
         );
         registry.register(
             "apiserver_admission_webhook_admission_duration_seconds",
-            "How long each webhook took.",
+            "How long each webhook took",
             self.webhooks.clone(),
         );
         registry.register(
             "apiserver_admission_webhook_request",
-            "Calls of webhooks, by what became of them.",
+            "Calls of webhooks, by what became of them",
             self.requests.clone(),
         );
         registry.register(
             "apiserver_admission_webhook_rejection_count",
-            "Writes that webhooks refused, or that were refused because they failed.",
+            "Writes that webhooks refused, or that were refused because they failed",
             self.rejections.clone(),
         );
         registry.register(
             "apiserver_admission_webhook_fail_open_count",
-            "Calls of webhooks that failed and were passed over.",
+            "Calls of webhooks that failed and were passed over",
             self.open.clone(),
         );
     }

@@ -152,34 +152,34 @@ impl Metrics {
         );
         histogram("apiserver_response_sizes", "Bytes of answers whose length is known.", sizes);
         let (inflight, running) = (in_flight, new.long_running.clone());
-        registry.register("apiserver_request", "Requests by verb, resource and code.", new.requests.clone());
-        registry.register("apiserver_current_inflight_requests", "Requests being served.", inflight);
+        registry.register("apiserver_request", "Requests by verb, resource and code", new.requests.clone());
+        registry.register("apiserver_current_inflight_requests", "Requests being served", inflight);
         registry.register(
             "apiserver_current_inqueue_requests",
-            "Requests that wait for their turn.",
+            "Requests that wait for their turn",
             in_queue,
         );
-        registry.register("apiserver_longrunning_requests", "Long-running requests being served.", running);
+        registry.register("apiserver_longrunning_requests", "Long-running requests being served", running);
         let terminated = new.terminated.clone();
         registry.register(
             "apiserver_request_terminations",
-            "Requests that were cut off or turned away.",
+            "Requests that were cut off or turned away",
             terminated,
         );
-        registry.register("apiserver_watch_events", "Events sent to watchers.", new.watched.clone());
+        registry.register("apiserver_watch_events", "Events sent to watchers", new.watched.clone());
         let handshakes = new.handshakes.clone();
-        registry.register("apiserver_tls_handshake_errors", "TLS handshakes that failed.", handshakes);
+        registry.register("apiserver_tls_handshake_errors", "TLS handshakes that failed", handshakes);
         registry.register(
             "apiserver_open_connections",
-            "Connections that are open.",
+            "Connections that are open",
             new.connections.clone(),
         );
         registry.register(
             "kubernetes_healthcheck",
-            "Whether a check succeeded when it was asked for last.",
+            "Whether a check succeeded when it was asked for last",
             new.health.clone(),
         );
-        registry.register("kubernetes_build", "Version of the server.", Info::new(build(version)));
+        registry.register("kubernetes_build", "Version of the server", Info::new(build(version)));
         registry.register_collector(Box::new(Process));
         Self { registry, ..new }
     }

@@ -43,10 +43,10 @@ async fn readiness(client: &Client) -> Finding {
             Err(format!("{error}: see the servers' logs; 503 says that their store does not answer"))
         }
         Ok(_) if begun.elapsed() > SLOW => Err(format!(
-            "the answer took {:?}: compare with the latency of etcd's disks and processor throttling",
-            begun.elapsed()
+            "the answer took {} ms: compare with the latency of the store's disks and processor throttling",
+            begun.elapsed().as_millis()
         )),
-        Ok(_) => Ok(format!("ready, in {:?}", begun.elapsed())),
+        Ok(_) => Ok(format!("ready, in {} ms", begun.elapsed().as_millis())),
     };
     finding("server", outcome)
 }
@@ -110,7 +110,8 @@ fn leases(list: &[Value], now: i64) -> Finding {
         }
     }
     let outcome = match wrong.is_empty() {
-        true => Ok(format!("held: {}", if held.is_empty() { "none".to_owned() } else { held.join(", ") })),
+        true if held.is_empty() => Ok("no Leases: controllers hold one with --leader-elect alone".to_owned()),
+        true => Ok(format!("Leases are renewed: {}", held.join(", "))),
         false => {
             Err(format!("{}; see the Pods of that component and the machines' clocks", wrong.join("; ")))
         }

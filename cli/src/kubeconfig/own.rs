@@ -24,6 +24,7 @@ pub(super) fn turned(
 ) -> Result<String> {
     let whole: Value = freehold_client::kubeconfig_as(text)?;
     let current = whole["current-context"].as_str().unwrap_or_default();
+    ensure!(!current.is_empty(), "the kubeconfig is empty or has no current-context");
     let context = entry(&whole, "contexts", "context", current)?;
     let refers = |field: &str| context[field].as_str().unwrap_or_default();
     let mut cluster = rebased(entry(&whole, "clusters", "cluster", refers("cluster"))?.clone(), base)?;

@@ -33,6 +33,7 @@ export const de: Catalogue = {
   reconnecting: 'Die Verbindung ist abgebrochen. Sie wird wiederhergestellt …',
   connecting: 'Verbindung wird aufgebaut …',
   nothingHere: 'Hier ist nichts.',
+  noProject: 'Es gibt kein Projekt {name}, oder Sie dürfen es nicht sehen.',
   name: 'Name',
   namespace: 'Namespace',
   allNamespaces: 'Alle Namespaces',

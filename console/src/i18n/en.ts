@@ -33,6 +33,7 @@ export const en = {
   reconnecting: 'The connection broke. Reconnecting …',
   connecting: 'Connecting …',
   nothingHere: 'Nothing is here.',
+  noProject: 'There is no project {name}, or you may not see it.',
   name: 'Name',
   namespace: 'Namespace',
   allNamespaces: 'All namespaces',

@@ -6,7 +6,7 @@ mod serve;
 mod sleep;
 mod tenants;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Parser as _;
 use freehold_client::{Client, Config};
 use freehold_machinery::Value;
@@ -55,6 +55,9 @@ enum Command {
     Webhook(serve::WebhookArgs),
     /// Runs the proxy that shows members what is theirs, until Ctrl-C or SIGTERM.
     Proxy(proxy::ProxyArgs),
+    /// Names the command that installs.
+    #[command(hide = true)]
+    Install,
     /// Lists tenants.
     List,
     /// Shows a tenant: members, namespaces, quota and conditions.
@@ -75,6 +78,30 @@ enum Command {
 /// # Errors
 /// A kubeconfig that cannot be used, or what the command says failed.
 pub async fn run(args: Args) -> Result<()> {
+    let needs_kinds = matches!(
+        args.command,
+        Some(
+            Command::List | Command::Show { .. } | Command::Create(_) | Command::Sleep(_) | Command::Wake(_)
+        )
+    );
+    if matches!(args.command, Some(Command::Install)) {
+        bail!("freehold install tenancy installs the kinds, roles and policies");
+    }
+    let outcome = dispatch(args).await;
+    if needs_kinds { outcome.map_err(explained) } else { outcome }
+}
+
+/// An error for people: what to do where the control plane lacks the kinds.
+fn explained(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<freehold_client::Error>() {
+        Some(answer) if answer.is_unserved() => anyhow!(
+            "this control plane does not serve Tenants: freehold install tenancy, or freehold enable tenancy --project PROJECT"
+        ),
+        _ => error,
+    }
+}
+
+async fn dispatch(args: Args) -> Result<()> {
     let path = args.kubeconfig.context("--kubeconfig or $KUBECONFIG has to name a kubeconfig")?;
     let config = Config::from_kubeconfig(&path)
         .with_context(|| format!("kubeconfig {} can't be used", path.display()))?;
@@ -86,6 +113,8 @@ pub async fn run(args: Args) -> Result<()> {
         Command::Controller(controllers) => serve::controllers(client, controllers).await,
         Command::Webhook(webhook) => serve::webhook(client, webhook).await,
         Command::Proxy(proxy) => proxy::run(config, client, proxy).await,
+        // Answered by `run`.
+        Command::Install => Ok(()),
         Command::List => tenants::list(&client).await,
         Command::Show { tenant } => tenants::show(&client, &tenant).await,
         Command::Create(create) => tenants::create(&client, &create).await,

@@ -1,6 +1,6 @@
 //! Commands about definitions: lint, graph, convert.
 
-use crate::DAGS;
+use crate::{DAGS, RUNS, run::no_dag};
 use anyhow::{Context as _, Result, bail};
 use freehold_client::Client;
 use freehold_machinery::{Value, meta};
@@ -47,8 +47,15 @@ pub(crate) fn graph_of_file(path: &str) -> Result<()> {
 }
 
 pub(crate) async fn graph(client: &Client, namespace: &str, name: &str) -> Result<()> {
-    let dag = client.get_opt(&DAGS, Some(namespace), name).await?;
-    print_graph(&dag.with_context(|| format!("there is no DAG {name:?} in the namespace {namespace:?}"))?)
+    if let Some(dag) = client.get_opt(&DAGS, Some(namespace), name).await? {
+        return print_graph(&dag);
+    }
+    match client.get_opt(&RUNS, Some(namespace), name).await? {
+        Some(run) => {
+            bail!("{name:?} is a run; its DAG is {}", run["spec"]["dag"].as_str().unwrap_or_default())
+        }
+        None => Err(no_dag(client, namespace, name).await),
+    }
 }
 
 fn print_graph(dag: &Value) -> Result<()> {

@@ -12,10 +12,10 @@ mod show;
 
 pub use embedded::SUBSYSTEM;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
 use freehold_client::{Client, Config, Kubeconfig, Resource};
 use freehold_workflow_api::{GROUP, VERSION};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const RUNS: Resource = Resource::namespaced(GROUP, VERSION, "dagruns");
 const DAGS: Resource = Resource::namespaced(GROUP, VERSION, "dags");
@@ -26,9 +26,9 @@ pub struct Args {
     /// Kubeconfig of the control plane or cluster. Default: $KUBECONFIG.
     #[arg(long, global = true, env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace.
-    #[arg(long, short, global = true, default_value = "default")]
-    namespace: String,
+    /// Namespace. Default: that of the kubeconfig's current context, otherwise `default`.
+    #[arg(long, short, global = true)]
+    namespace: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -127,15 +127,45 @@ enum Command {
 /// # Errors
 /// A kubeconfig that cannot be used, or what the command says failed.
 pub async fn run(args: Args) -> Result<()> {
+    let needs_kinds =
+        !matches!(args.command, Command::Install { .. } | Command::Controller(_) | Command::Server(_));
+    let outcome = dispatch(args).await;
+    if needs_kinds { outcome.map_err(explained) } else { outcome }
+}
+
+/// An error for people: what to do where the control plane lacks the kinds.
+fn explained(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<freehold_client::Error>() {
+        Some(answer) if answer.is_unserved() => anyhow!(
+            "this control plane does not serve DAGs: freehold workflow install, or freehold enable workflow --project PROJECT"
+        ),
+        _ => error,
+    }
+}
+
+/// Whether a name ends as a file with definitions does.
+fn is_document(name: &str) -> bool {
+    let extension = Path::new(name).extension();
+    ["yaml", "yml", "json"].iter().any(|known| extension.is_some_and(|found| found == *known))
+}
+
+/// The kubeconfig, and its path.
+fn kubeconfig(path: Option<&PathBuf>) -> Result<(Kubeconfig, &Path)> {
+    let path = path.context("--kubeconfig or $KUBECONFIG has to name a kubeconfig")?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("kubeconfig {} can't be read", path.display()))?;
+    Ok((Kubeconfig::parse(&text)?, path))
+}
+
+async fn dispatch(args: Args) -> Result<()> {
     let config = || -> Result<Config> {
-        let path =
-            args.kubeconfig.as_ref().context("--kubeconfig or $KUBECONFIG has to name a kubeconfig")?;
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("kubeconfig {} can't be read", path.display()))?;
-        Ok(Kubeconfig::parse(&text)?.config(None, path.parent())?)
+        let (kubeconfig, path) = kubeconfig(args.kubeconfig.as_ref())?;
+        Ok(kubeconfig.config(None, path.parent())?)
     };
     let client = || -> Result<Client> { Ok(Client::new(&config()?)?) };
-    let namespace = args.namespace.as_str();
+    let of_context = || Some(kubeconfig(args.kubeconfig.as_ref()).ok()?.0.current_namespace()?.to_owned());
+    let namespace = args.namespace.clone().or_else(of_context).unwrap_or_else(|| "default".to_owned());
+    let namespace = namespace.as_str();
     match args.command {
         Command::Artifact(artifact) => {
             let code = artifact::run(artifact).await?;
@@ -143,7 +173,8 @@ pub async fn run(args: Args) -> Result<()> {
         }
         Command::Lint { files } => definitions::lint(&files),
         Command::Convert { files } => definitions::convert(&files),
-        Command::Graph { dag } if std::path::Path::new(&dag).is_file() => definitions::graph_of_file(&dag),
+        Command::Graph { dag } if Path::new(&dag).is_file() => definitions::graph_of_file(&dag),
+        Command::Graph { dag } if dag.contains('/') || is_document(&dag) => bail!("there is no file {dag}"),
         Command::Graph { dag } => definitions::graph(&client()?, namespace, &dag).await,
         Command::Install { kontroler } => serve::install(&client()?, kontroler).await,
         Command::Controller(controllers) => serve::controllers(client()?, &controllers).await,

@@ -1,10 +1,10 @@
 //! Commands that start runs, and change what becomes of them.
 
 use crate::{DAGS, RUNS, show};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use freehold_client::{Client, Patch, PatchOptions};
 use freehold_machinery::{Value, meta, time};
-use freehold_workflow_api::{DAG, Parameter, ParameterType, names};
+use freehold_workflow_api::{DAG, GROUP, Parameter, ParameterType, VERSION, names};
 use freehold_workflow_engine::{names::scheduled_run, schedule};
 use serde_json::json;
 
@@ -89,8 +89,18 @@ fn object(name: Option<&str>, generate: &str, namespace: &str, spec: Value) -> V
 
 async fn dag(client: &Client, namespace: &str, name: &str) -> Result<DAG> {
     let found = client.get_opt(&DAGS, Some(namespace), name).await?;
-    let found = found.with_context(|| format!("there is no DAG {name:?} in the namespace {namespace:?}"))?;
-    Ok(serde_json::from_value(found)?)
+    match found {
+        Some(found) => Ok(serde_json::from_value(found)?),
+        None => Err(no_dag(client, namespace, name).await),
+    }
+}
+
+/// Why there is no DAG of a name: the control plane may lack the kind.
+pub(crate) async fn no_dag(client: &Client, namespace: &str, name: &str) -> anyhow::Error {
+    match client.get_path(&format!("/apis/{GROUP}/{VERSION}")).await {
+        Err(error) if error.is_unserved() => error.into(),
+        _ => anyhow!("there is no DAG {name:?} in the namespace {namespace:?}"),
+    }
 }
 
 /// A value as the parameter's type has it.

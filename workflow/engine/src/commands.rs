@@ -63,7 +63,8 @@ impl Run {
             return;
         }
         self.ended_as = Some(Phase::Stopped);
-        (self.reason, self.message) = ("Terminated".into(), "it was terminated".into());
+        (self.reason, self.message) =
+            ("Terminated".into(), "terminated: spec.state asks for it, as stop --now does".into());
         self.stopping = true;
         if self.stage != Stage::Pending {
             for task in 0..u32::try_from(plan.tasks().len()).unwrap_or(u32::MAX) {

@@ -9,6 +9,9 @@ use freehold_workflow_api::TriggerRule;
 use freehold_workflow_api::depends::Outcome;
 use std::collections::BTreeMap;
 
+/// Tasks that the message of a skipped one names.
+const MAX_NAMED: usize = 3;
+
 impl Run {
     /// Decides about a task that waits: whether it begins, is left out, or goes on waiting.
     pub(crate) fn consider(&mut self, plan: &Plan, task: u32) {
@@ -19,7 +22,8 @@ impl Run {
         match self.verdict(plan, task) {
             None => return,
             Some(false) => {
-                return self.skip(plan, id, "UpstreamEnded", "tasks before it ended otherwise than it wants");
+                let ended = self.ended_before(plan, task);
+                return self.skip(plan, id, "UpstreamEnded", &ended);
             }
             Some(true) => {}
         }
@@ -75,6 +79,28 @@ impl Run {
             Outcome::Skipped => matches!(state, State::Skipped | State::Stopped),
             Outcome::Done => state.is_over(),
         }
+    }
+
+    /// How tasks before a task ended, for people: those that did not succeed, or else those that did.
+    fn ended_before(&self, plan: &Plan, task: u32) -> String {
+        let state = |before: &u32| self.nodes[*before as usize].state;
+        let over: Vec<u32> =
+            plan.task(task).before.iter().copied().filter(|before| state(before).is_over()).collect();
+        let (succeeded, others): (Vec<u32>, Vec<u32>) =
+            over.into_iter().partition(|before| state(before) == State::Succeeded);
+        let named = if others.is_empty() { succeeded } else { others };
+        let ended = |before: &u32| {
+            let word = match state(before) {
+                State::Succeeded => "succeeded",
+                State::Failed => "failed",
+                State::Stopped => "was stopped",
+                _ => "was skipped",
+            };
+            format!("task {} {word}", plan.task(*before).task.name)
+        };
+        let shown: Vec<String> = named.iter().take(MAX_NAMED).map(ended).collect();
+        let more = if named.len() > MAX_NAMED { ", ..." } else { "" };
+        format!("{}{more}", shown.join(", "))
     }
 
     /// Tells the tasks after a task how it ended.

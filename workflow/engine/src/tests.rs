@@ -156,6 +156,8 @@ fn a_failure_skips_what_needs_success_and_other_branches_go_on() {
     }));
     world.fail("a", 0, 1);
     assert_eq!((world.state("b"), world.state("c")), (State::Skipped, State::Skipped));
+    let why = |task: &str| &world.run.details[&NodeId::task(world.plan.number(task).unwrap())].message;
+    assert_eq!((why("b").as_str(), why("c").as_str()), ("task a failed", "task b was skipped"));
     assert_eq!((world.state("on-failure"), world.state("always")), (State::Starting, State::Waiting));
     world.ok("other");
     assert_eq!((world.state("always"), world.state("expr")), (State::Starting, State::Starting));
