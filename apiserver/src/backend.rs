@@ -5,7 +5,6 @@ use crate::{
     authorization::{self, Authorization, Refused},
     fairness::KnownFlows,
     host::Host,
-    kubelets::Kubelets,
     lookup::Lookup,
     nodes::Nodes,
     organization,
@@ -58,8 +57,8 @@ pub struct LocalBackend {
     pub(crate) sealed: Option<Sealed>,
     /// How webhooks and aggregated servers of planes are reached.
     pub outbound: Arc<Outbound>,
-    /// How the nodes of planes are reached; `None` where this server has no authority that they know it by.
-    pub(crate) kubelets: Option<Kubelets>,
+    /// How the nodes of planes are reached, and what they use.
+    pub(crate) resource_metrics: Arc<crate::resource_metrics::ResourceMetrics>,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) host: Option<Arc<Host>>,
@@ -423,6 +422,9 @@ impl Backend for LocalBackend {
 
     async fn get(&self, target: &Target, op: Operation, resource_version: &str) -> Result<Object> {
         let op = self.local(target, op, "get").await?;
+        if freehold_apiserver_resource_metrics::is_served(&op.ty) {
+            return self.resource_metrics.get(&op).await;
+        }
         match target {
             Target::Organization(scope) => organization::check_object(&self.registry, &op, scope).await?,
             Target::User(name) => self.own_view(name).await.check_object(&self.registry, &op).await?,
@@ -432,6 +434,9 @@ impl Backend for LocalBackend {
     }
 
     async fn list(&self, target: &Target, op: Operation, mut options: ListOptions) -> Result<List> {
+        if freehold_apiserver_resource_metrics::is_served(&op.ty) {
+            return self.resource_metrics.list(&self.local(target, op, "list").await?, &options).await;
+        }
         if op.narrowed && matches!(target, Target::Local(_)) {
             return visible::list(self, &op, options).await;
         }
@@ -653,7 +658,7 @@ impl Backend for LocalBackend {
     }
 
     fn kubelet(&self, target: &Target, address: SocketAddr) -> Result<Kubelet> {
-        match (target, &self.kubelets) {
+        match (target, &self.resource_metrics.kubelets) {
             (Target::Local(plane), Some(kubelets)) if !plane.is_core() => kubelets.reach(plane, address),
             _ => Err(Status::unavailable("this server reaches no nodes of this control plane")),
         }

@@ -76,6 +76,7 @@ pub use connect::CONNECT;
 pub use identity::RequestHeaders;
 pub use kubelet::Kubelet;
 pub use listen::{Reload, Server};
+pub use logs::address as kubelet_address;
 pub use payload::{Beginning, BoxError, Data, Payload};
 pub use pieces::Pieces;
 pub use read_api::{PlaneRead, ReadApi, ReadHandler};

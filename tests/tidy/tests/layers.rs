@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("apiserver-fairness", &["machinery"]),
     ("apiserver-cache", &["machinery", "apiserver-storage"]),
     ("apiserver-catalog", &["machinery", "machinery-cel"]),
+    ("apiserver-resource-metrics", &["machinery"]),
     (
         "apiserver-kinds",
         &["machinery", "machinery-cel", "machinery-cron", "apiserver-catalog", "apiserver-admission"],
@@ -60,6 +61,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-admission",
             "apiserver-authz",
             "apiserver-fairness",
+            // Planes with nodes serve its types.
+            "apiserver-resource-metrics",
         ],
     ),
     ("apiserver-outbound", &["machinery", "machinery-lookup", "machinery-networks", "telemetry"]),
@@ -90,6 +93,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-planes",
             "apiserver-outbound",
             "apiserver-fairness",
+            "apiserver-resource-metrics",
         ],
     ),
     ("tenancy-api", &["machinery", "api"]),
@@ -122,6 +126,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-outbound",
             "apiserver-aggregation",
             "apiserver-fairness",
+            "apiserver-resource-metrics",
             "apiserver-server",
             // Quotas of tenants are kept in the write's own transaction, and counted as everywhere else.
             "tenancy-api",
@@ -361,6 +366,7 @@ const PURE: &[&str] = &[
     "apiserver-admission",
     "apiserver-catalog",
     "apiserver-kinds",
+    "apiserver-resource-metrics",
 ];
 
 /// What lies below the edge and does wait. The etcd engine is not among them: its protocol is HTTP.
