@@ -2,7 +2,8 @@
 
 use crate::{
     authentication::Authentication, authorization::Authorization, fairness::KnownFlows, host::Host,
-    kubelets::Kubelets, lookup::Lookup, nodes::Nodes, shown_lately::ShownLately, sleep::Sleepers,
+    lookup::Lookup, nodes::Nodes, resource_metrics::ResourceMetrics, shown_lately::ShownLately,
+    sleep::Sleepers,
 };
 use freehold_apiserver_aggregation::Aggregator;
 use freehold_apiserver_audit::Trail;
@@ -26,8 +27,8 @@ pub struct LocalBackend {
     pub(crate) sealed: Option<Sealed>,
     /// How webhooks and aggregated servers of planes are reached.
     pub outbound: Arc<Outbound>,
-    /// How the nodes of planes are reached; `None` where this server has no authority that they know it by.
-    pub(crate) kubelets: Option<Kubelets>,
+    /// How the nodes of planes are reached, and what they use.
+    pub(crate) resource_metrics: Arc<ResourceMetrics>,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) host: Option<Arc<Host>>,

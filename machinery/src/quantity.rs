@@ -53,6 +53,11 @@ impl Quantity {
         Self { nano: i128::from(units) * NANO, format }
     }
 
+    /// A whole number of billionths.
+    pub fn from_nano(nano: u64, format: Format) -> Self {
+        Self { nano: i128::from(nano), format }
+    }
+
     /// A whole number of thousandths.
     pub fn from_milli(milli: i64, format: Format) -> Self {
         Self { nano: i128::from(milli) * (NANO / 1000), format }

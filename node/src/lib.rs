@@ -1,7 +1,7 @@
 //! Runs the Pods of a Kubernetes API as processes of this machine, so that one machine without containers is enough.
 //!
 //! The node registers itself, takes every Pod that no node has, runs its containers, probes them, tells their status,
-//! keeps their logs, and serves those and streams into containers to the apiserver. What a container runtime would do is done in other ways:
+//! keeps their logs, and serves those, streams into containers and what they use to the apiserver. What a container runtime would do is done in other ways:
 //!
 //! | in a cluster | here |
 //! | --- | --- |
@@ -35,6 +35,7 @@ mod pod;
 mod ports;
 mod probe;
 mod process;
+mod process_times;
 mod register;
 mod running;
 mod serve;
@@ -44,6 +45,7 @@ mod status;
 mod streams;
 mod terminal;
 mod tls;
+mod usage;
 mod volumes;
 
 pub use images::Images;

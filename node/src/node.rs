@@ -8,6 +8,7 @@ use crate::register;
 use crate::running::RunningContainers;
 use crate::serve::{Bound, LogServer};
 use crate::shared::{Shared, known_directories};
+use crate::usage::Usage;
 use anyhow::Context as _;
 use freehold_client::Client;
 use freehold_machinery::{PlaneId, Value, meta};
@@ -71,7 +72,9 @@ impl Config {
     pub async fn build(self) -> anyhow::Result<Node> {
         let logs = Arc::new(LogBook::default());
         let containers = Arc::new(RunningContainers::default());
-        let server = Bound::bind(&self.logs, logs.clone(), containers.clone()).await.context("log server")?;
+        let usage = Arc::new(Usage::new(&self.node_name, containers.clone()));
+        let server =
+            Bound::bind(&self.logs, logs.clone(), containers.clone(), usage).await.context("log server")?;
         let address = server.address()?;
         let planes = Planes::one(self.client, PlaneId::infra(), &self.base_path);
         let shared = Shared {

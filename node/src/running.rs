@@ -112,6 +112,11 @@ impl RunningContainers {
         all.iter().find(|(_, container)| container.process == group).map(|(key, _)| key.clone())
     }
 
+    /// The process groups of all containers.
+    pub(crate) fn groups(&self) -> HashMap<i32, Key> {
+        self.0.lock().iter().map(|(key, container)| (container.process, key.clone())).collect()
+    }
+
     /// The address of a Pod of which a container runs.
     pub(crate) fn address(&self, namespace: &str, pod: &str) -> Option<IpAddr> {
         let all = self.0.lock();

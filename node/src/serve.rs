@@ -1,5 +1,5 @@
-//! Serves containers' logs and streams into containers to the apiserver, under kubelet's paths:
-//! `/containerLogs/<namespace>/<pod>/<container>` and those of [`crate::streams`].
+//! Serves containers' logs, streams into containers and what they use to the apiserver, under kubelet's paths:
+//! `/containerLogs/<namespace>/<pod>/<container>`, those of [`crate::streams`] and those of [`crate::usage`].
 //!
 //! Only a client with a certificate of the configured authority is let in, and only under a configured name: logs can
 //! hold secrets of any tenant.
@@ -9,10 +9,12 @@ use crate::logs::LogOptions;
 use crate::running::RunningContainers;
 use crate::streams::{self, Session};
 use crate::tls;
+use crate::usage::{Form, Usage};
 use bytes::Bytes;
 use freehold_machinery::time;
 use freehold_pki::CertificateInfo;
 use futures_util::StreamExt as _;
+use futures_util::future::{BoxFuture, Either, ready};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
@@ -71,6 +73,7 @@ pub(crate) struct Bound {
     planes: Vec<String>,
     logs: Arc<LogBook>,
     containers: Arc<RunningContainers>,
+    usage: Arc<Usage>,
     streams: Arc<Semaphore>,
 }
 
@@ -79,6 +82,7 @@ impl Bound {
         config: &LogServer,
         logs: Arc<LogBook>,
         containers: Arc<RunningContainers>,
+        usage: Arc<Usage>,
     ) -> anyhow::Result<Self> {
         let tls = tls::server(&config.cert_pem, &config.key_pem, &config.client_ca_pem)?;
         let planes = bound_planes(&config.client_ca_pem)?;
@@ -90,6 +94,7 @@ impl Bound {
             planes,
             logs,
             containers,
+            usage,
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         })
     }
@@ -114,12 +119,15 @@ impl Bound {
         };
         let allowed = self.is_allowed(&stream);
         let service = service_fn(|request: Request<Incoming>| {
-            let answer = match allowed {
-                false => plain(StatusCode::FORBIDDEN, "Forbidden"),
-                true if streams::is_stream(request.uri().path()) => self.stream(request, token),
-                true => self.answer(request.uri()),
+            let answer = match Form::of(request.uri().path()) {
+                _ if !allowed => Either::Left(ready(plain(StatusCode::FORBIDDEN, "Forbidden"))),
+                Some(form) => Either::Right(self.usage(form)),
+                None if streams::is_stream(request.uri().path()) => {
+                    Either::Left(ready(self.stream(request, token)))
+                }
+                None => Either::Left(ready(self.answer(request.uri()))),
             };
-            async move { Ok::<_, Infallible>(answer) }
+            async move { Ok::<_, Infallible>(answer.await) }
         });
         let server = auto::Builder::new(TokioExecutor::new());
         if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
@@ -152,6 +160,17 @@ impl Bound {
             drop(permit);
         });
         answer
+    }
+
+    fn usage(&self, form: Form) -> BoxFuture<'static, Response<Body>> {
+        let usage = self.usage.clone();
+        Box::pin(async move {
+            let body = Full::new(Bytes::from(usage.told(form).await)).boxed_unsync();
+            let mut response = respond(StatusCode::OK, body);
+            let content_type = http::HeaderValue::from_static(form.content_type());
+            response.headers_mut().insert("content-type", content_type);
+            response
+        })
     }
 
     fn answer(&self, uri: &http::Uri) -> Response<Body> {
@@ -268,7 +287,9 @@ mod tests {
         let log = logs.begin(("n".into(), "p".into(), "c".into()), "u", dir.path(), 0).unwrap();
         log.clone().keep("stdout", &b"hello\n"[..]).await;
         log.close();
-        let bound = Bound::bind(&config, logs, Arc::default()).await.unwrap();
+        let bound = Bound::bind(&config, logs, Arc::default(), Arc::new(Usage::new("n", Arc::default())))
+            .await
+            .unwrap();
         let url = format!("https://{}", bound.address().unwrap());
         let token = CancellationToken::new();
         let serving = tokio::spawn(bound.run(token.clone()));
@@ -287,6 +308,10 @@ mod tests {
             get(&ca, "apiserver", None, "/containerLogs/n/p/c?previous=true").await.unwrap_err().code(),
             404
         );
+        let summary =
+            get(&ca, "apiserver", None, "/stats/summary?only_cpu_and_memory=true").await.unwrap().body;
+        assert!(String::from_utf8_lossy(&summary).contains(r#""nodeName":"n""#));
+        assert_eq!(get(&ca, "jane", None, "/stats/summary").await.unwrap_err().code(), 403);
         assert_eq!(get(&ca, "jane", None, path).await.unwrap_err().code(), 403);
         assert_eq!(get(&ca, "apiserver", Some("a"), path).await.unwrap_err().code(), 403);
         assert_eq!(get(&other, "apiserver", None, path).await.unwrap_err().code(), 0, "no connection at all");

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use freehold_api::apis;
 use freehold_apiserver_cache::{Cache, Entry, ListRequest, Stack};
 use freehold_apiserver_catalog::{Remote, TypeSet, custom_types, share};
+use freehold_apiserver_resource_metrics as resource_metrics;
 use freehold_machinery::{
     GroupVersionKind, PlaneId, PlaneMap, ResourceType, Result, Value, crd, resource::Subresource,
 };
@@ -37,8 +38,18 @@ pub trait RemoteSource: Send + Sync + 'static {
     async fn remotes(&self, plane: &PlaneId) -> Result<Remotes>;
 }
 
+/// What a plane serves without a definition of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Undefined {
+    /// The kinds of `apis.freehold.dev`.
+    apis: bool,
+    /// What nodes and Pods use.
+    resource_metrics: bool,
+}
+
 /// The types of one plane, as of one revision of its CRDs, with what other servers serve.
 pub(crate) struct PlaneTypes {
+    undefined: Undefined,
     changed: u64,
     /// The last change of its bindings, and the generation of exports; 0 without bindings.
     bound: (u64, u64),
@@ -52,6 +63,7 @@ pub(crate) struct PlaneTypes {
 
 /// What the types of a plane are made of, its definitions aside.
 pub(crate) struct Made {
+    undefined: Undefined,
     changed: u64,
     bound: (u64, u64),
     brought: Box<[Arc<ResourceType>]>,
@@ -69,7 +81,7 @@ pub(crate) struct Types {
     pub(crate) all: Mutex<HashMap<(PlaneId, Box<str>), InternedTypes>>,
     /// What planes serve that have no definitions and bindings of their own, by the content of their stack and what their
     /// class binds.
-    pub(crate) stacks: Mutex<HashMap<(u64, u64), Arc<TypeSet>>>,
+    pub(crate) stacks: Mutex<HashMap<(u64, u64, Undefined), Arc<TypeSet>>>,
     pub(crate) source: OnceLock<Arc<dyn RemoteSource>>,
 }
 
@@ -101,10 +113,15 @@ impl Types {
         if let Some((apis, _)) = &class {
             apis.ready().await;
         }
+        let has_nodes = has_own("", "nodes") || stack.has_in_snapshot("", "nodes");
+        let undefined = Undefined {
+            apis: apis_of.is_some(),
+            resource_metrics: apis_of.is_some() && has_nodes && serves_resource_metrics(plane, &remotes),
+        };
         let is_as_below = changed.is_none() || !stack.has(GROUP, RESOURCE);
         if !has_own(GROUP, RESOURCE) && is_as_below && !is_bound && remotes.is_empty() {
             self.known.lock().remove(plane);
-            return Ok(self.of_stack(plane, &stack, apis_of.is_some(), class));
+            return Ok(self.of_stack(plane, &stack, undefined, class));
         }
         let revision = |changed: Option<[u64; 1]>| changed.map_or(stack.revision(), |[changed]| changed);
         let changed = revision(changed);
@@ -118,12 +135,13 @@ impl Types {
         };
         if let Some(known) = self.known.lock().get(plane)
             && known.changed == changed
+            && known.undefined == undefined
             && known.bound == bound
             && (Arc::ptr_eq(&known.remotes, &remotes) || known.remotes.is_empty() && remotes.is_empty())
         {
             return Ok(known.set.clone());
         }
-        let own = base_types(plane, apis_of.is_some());
+        let own = base_types(plane, undefined);
         let mut brought = Vec::new();
         if let Some(apis) = apis_of.filter(|_| is_bound) {
             let request =
@@ -140,12 +158,12 @@ impl Types {
             brought.extend(by_class);
         }
         // Most changes of exports are about others.
-        if let Some(set) = self.unchanged(plane, (changed, bound), &remotes, &brought) {
+        if let Some(set) = self.unchanged(plane, (changed, bound, undefined), &remotes, &brought) {
             return Ok(set);
         }
         let request = ListRequest { plane, group: GROUP, resource: RESOURCE, namespace: None };
         let listed = Box::pin(cache.list(request)).await?;
-        let made = Made { changed, bound, brought: brought.into(), remotes };
+        let made = Made { undefined, changed, bound, brought: brought.into(), remotes };
         Ok(self.compile(plane, made, listed.objects.iter(), own))
     }
 
@@ -153,13 +171,14 @@ impl Types {
     fn unchanged(
         &self,
         plane: &PlaneId,
-        (changed, bound): (u64, (u64, u64)),
+        (changed, bound, undefined): (u64, (u64, u64), Undefined),
         remotes: &Remotes,
         brought: &[Arc<ResourceType>],
     ) -> Option<Arc<TypeSet>> {
         let mut table = self.known.lock();
         let known = table.get_mut(plane)?;
         let is_same = known.changed == changed
+            && known.undefined == undefined
             && (Arc::ptr_eq(&known.remotes, remotes) || known.remotes.is_empty() && remotes.is_empty())
             && known.brought.iter().map(Arc::as_ptr).eq(brought.iter().map(Arc::as_ptr));
         if !is_same {
@@ -175,17 +194,17 @@ impl Types {
         &self,
         plane: &PlaneId,
         stack: &Stack,
-        has_apis: bool,
+        undefined: Undefined,
         class: Option<(&Apis, Arc<ClassBindings>)>,
     ) -> Arc<TypeSet> {
         let bound = class.as_ref().map_or(0, |(apis, class)| apis.class_key(class, plane));
-        let key = (stack.content(), bound);
+        let key = (stack.content(), bound, undefined);
         if let Some(known) = self.stacks.lock().get(&key) {
             return known.clone();
         }
         let crds = stack.objects(plane, GROUP, RESOURCE);
         let mut types: Vec<_> = crds.iter().flat_map(|entry| compile(&entry.value())).collect();
-        types.extend(base_types(plane, has_apis));
+        types.extend(base_types(plane, undefined));
         if let Some((apis, class)) = class {
             // What the layers define comes before what is bound.
             let is_own = |ty: &Arc<ResourceType>| {
@@ -216,7 +235,7 @@ impl Types {
     fn compile<'a>(
         &self,
         plane: &PlaneId,
-        Made { changed, bound, brought, remotes }: Made,
+        Made { undefined, changed, bound, brought, remotes }: Made,
         crds: impl Iterator<Item = &'a Arc<Entry>>,
         mut more: Vec<Arc<ResourceType>>,
     ) -> Arc<TypeSet> {
@@ -243,21 +262,34 @@ impl Types {
         }
         table.insert(
             plane.clone(),
-            PlaneTypes { changed, bound, brought, remotes, set: set.clone(), compiled },
+            PlaneTypes { undefined, changed, bound, brought, remotes, set: set.clone(), compiled },
         );
         set
     }
 }
 
-/// The kinds of `apis.freehold.dev`, which every plane but infra serves without having their definitions.
-fn base_types(plane: &PlaneId, has_apis: bool) -> Vec<Arc<ResourceType>> {
+/// Whether a plane's nodes are asked by this server what they use: a project's, where no other server does so.
+fn serves_resource_metrics(plane: &PlaneId, remotes: &[Arc<Remote>]) -> bool {
+    let is_other = |remote: &Arc<Remote>| {
+        (&*remote.group, &*remote.version) == (resource_metrics::GROUP, resource_metrics::VERSION)
+    };
+    !plane.is_core() && *plane != PlaneId::infra() && !remotes.iter().any(is_other)
+}
+
+/// The kinds of `apis.freehold.dev`, which every plane but infra serves without having their definitions, and what nodes and
+/// Pods use, where a plane has nodes.
+fn base_types(plane: &PlaneId, undefined: Undefined) -> Vec<Arc<ResourceType>> {
     static TYPES: LazyLock<Vec<Arc<ResourceType>>> = LazyLock::new(|| {
         let crds = freehold_api::api_crds().into_iter().map(|crd| crd::definition_of(&crd["spec"]));
         // What was just compiled is nobody else's yet.
         let compiled = crds.flat_map(|crd| crd::compile(&crd).unwrap_or_default());
         compiled.map(with_access).collect()
     });
-    if has_apis && *plane != PlaneId::infra() { TYPES.clone() } else { Vec::new() }
+    let mut types = if undefined.apis && *plane != PlaneId::infra() { TYPES.clone() } else { Vec::new() };
+    if undefined.resource_metrics {
+        types.extend_from_slice(resource_metrics::types());
+    }
+    types
 }
 
 /// Bindings have a subresource that tells what they bring.
@@ -334,7 +366,8 @@ pub(crate) fn merge_remotes(into: &mut Vec<Arc<Remote>>, types: &TypeSet) {
 
 /// Adds types that are not there yet. Of two planes' different types under one name the first is taken.
 pub(crate) fn merge(into: &mut Vec<Arc<ResourceType>>, more: &[Arc<ResourceType>]) {
-    for ty in more {
+    // Nothing is stored of what nodes and Pods use, so nothing of it can be read over several planes.
+    for ty in more.iter().filter(|ty| !resource_metrics::is_served(ty)) {
         let same = |known: &&Arc<ResourceType>| {
             known.group == ty.group && known.plural == ty.plural && known.version == ty.version
         };

@@ -124,7 +124,10 @@ impl Registry {
         }
         let (group, version) = (&last["spec"]["group"], &last["spec"]["version"]);
         let (Some(group), Some(version)) = (group.as_str(), version.as_str()) else { return Ok(None) };
-        let custom = op.types.version(group, version).is_some_and(|v| v.types.iter().any(|ty| ty.custom));
+        // What can't be created has no definition.
+        let served = op.types.version(group, version);
+        let custom =
+            served.is_some_and(|v| v.types.iter().any(|ty| ty.custom && ty.verbs.contains(&"create")));
         Ok(custom.then(|| registration(group, version)))
     }
 }

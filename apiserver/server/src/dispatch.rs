@@ -11,6 +11,7 @@ use freehold_apiserver_authz::forbidden;
 use freehold_apiserver_catalog::TypeSet;
 use freehold_apiserver_planes::Target;
 use freehold_apiserver_registry::{DeleteOptions, Operation, Patch, Written, heavy};
+use freehold_apiserver_resource_metrics as resource_metrics;
 use freehold_machinery::{GroupResource, ResourceType, Status, Value, go};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use std::sync::Arc;
@@ -82,6 +83,10 @@ pub(crate) async fn dispatch(
         return Err(Status::no_such_method());
     }
     check(&op, path, &call.info.verb)?;
+    if resource_metrics::is_served(&ty) {
+        // Kubelets answer, and may take their time.
+        call.passed_on();
+    }
     let outcome = match (op.subresource.as_deref(), reviews::find(&ty)) {
         (Some(sub), _) if connect::CONNECT.contains(&sub) => {
             return connect::serve(call, &op, body, upgrade).await;

@@ -79,4 +79,5 @@ pub use freehold_apiserver_transport::payload::{Beginning, BoxError, Data, Paylo
 pub use freehold_apiserver_transport::pieces::Pieces;
 pub use freehold_apiserver_transport::tls::{Certificate, ClientMaterial, ClientTls, TlsError};
 pub use listen::{Reload, Server};
+pub use logs::address as kubelet_address;
 pub use origins::{Origins, OriginsError};

@@ -186,7 +186,11 @@ fn no_address(node: &Value) -> String {
     format!("no preferred addresses found; known addresses: [{}]", known.join(" "))
 }
 
-pub(crate) fn address(node: &Value) -> Result<(String, u64), Status> {
+/// The address at which a Node says that its kubelet is: an IP address and a port.
+///
+/// # Errors
+/// 500 where the Node names none.
+pub fn address(node: &Value) -> Result<(String, u64), Status> {
     let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
     let internal = addresses.filter(|a| a["type"] == "InternalIP").find_map(|a| a["address"].as_str());
     let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]

@@ -169,11 +169,7 @@ impl Metrics {
         registry.register("apiserver_watch_events", "Events sent to watchers", new.watched.clone());
         let handshakes = new.handshakes.clone();
         registry.register("apiserver_tls_handshake_errors", "TLS handshakes that failed", handshakes);
-        registry.register(
-            "apiserver_open_connections",
-            "Connections that are open",
-            new.connections.clone(),
-        );
+        registry.register("apiserver_open_connections", "Connections that are open", new.connections.clone());
         registry.register(
             "kubernetes_healthcheck",
             "Whether a check succeeded when it was asked for last",

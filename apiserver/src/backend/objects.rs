@@ -10,6 +10,7 @@ use freehold_apiserver_registry::{
     Body, DeleteOptions, List, ListOptions, Object, Operation, Patch, WatchEvent, WatchOptions, WriteOptions,
     Written,
 };
+use freehold_apiserver_resource_metrics as resource_metrics;
 use freehold_apiserver_server::ObjectBackend;
 use freehold_apiserver_storage::ObjectPath;
 use freehold_machinery::{Result, Value};
@@ -19,6 +20,9 @@ use futures_util::{StreamExt, stream::BoxStream};
 impl ObjectBackend for LocalBackend {
     async fn get(&self, target: &Target, op: Operation, resource_version: &str) -> Result<Object> {
         let op = self.local(target, op, "get").await?;
+        if resource_metrics::is_served(&op.ty) {
+            return self.resource_metrics.get(&op).await;
+        }
         match target {
             Target::Organization(scope) => organization::check_object(&self.registry, &op, scope).await?,
             Target::User(name) => self.own_view(name).await.check_object(&self.registry, &op).await?,
@@ -28,6 +32,9 @@ impl ObjectBackend for LocalBackend {
     }
 
     async fn list(&self, target: &Target, op: Operation, mut options: ListOptions) -> Result<List> {
+        if resource_metrics::is_served(&op.ty) {
+            return self.resource_metrics.list(&self.local(target, op, "list").await?, &options).await;
+        }
         if op.narrowed && matches!(target, Target::Local(_)) {
             return visible::list(self, &op, options).await;
         }

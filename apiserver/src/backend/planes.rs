@@ -128,7 +128,7 @@ impl PlaneBackend for LocalBackend {
     }
 
     fn kubelet(&self, target: &Target, address: SocketAddr) -> Result<Kubelet> {
-        match (target, &self.kubelets) {
+        match (target, &self.resource_metrics.kubelets) {
             (Target::Local(plane), Some(kubelets)) if !plane.is_core() => kubelets.reach(plane, address),
             _ => Err(Status::unavailable("this server reaches no nodes of this control plane")),
         }

@@ -5,7 +5,7 @@
 
 use crate::duration;
 use crate::jsonpath::JsonPath;
-use freehold_machinery::{Value, meta};
+use freehold_machinery::{Value, meta, quantity::Quantity};
 use jiff::Timestamp;
 
 /// What a cell function gets beside the object.
@@ -21,6 +21,7 @@ pub(crate) const COMMON: &[(&str, Function)] = &[
     ("access-modes", |o, a, _| access_modes(a.value(o)).into()),
     ("age", |o, _, now| duration::since(Some(meta::text(o, "creationTimestamp")), now).into()),
     ("containers", |o, a, _| of_containers(a.value(o), "name").into()),
+    ("containers-usage", |o, a, _| containers_usage(o, a.word).into()),
     ("count", |o, a, _| a.paths.iter().filter_map(|path| path.first(o)).map(length).sum::<usize>().into()),
     ("created", |o, _, _| meta::text(o, "creationTimestamp").into()),
     ("flag", |o, a, _| a.value(o).and_then(Value::as_bool).unwrap_or(false).into()),
@@ -112,6 +113,14 @@ pub(crate) fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
 
 fn length(value: &Value) -> usize {
     value.as_array().map(Vec::len).or_else(|| value.as_object().map(|map| map.len())).unwrap_or(0)
+}
+
+/// What the containers of a Pod's metrics use of a resource together.
+fn containers_usage(metrics: &Value, resource: &str) -> String {
+    let used =
+        items(metrics, "/containers").iter().filter_map(|container| container["usage"][resource].as_str());
+    let used = used.filter_map(|amount| amount.parse::<Quantity>().ok());
+    used.fold(Quantity::ZERO, |sum, amount| sum.plus(&amount)).to_string()
 }
 
 fn of_containers(spec: Option<&Value>, field: &str) -> String {

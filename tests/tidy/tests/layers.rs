@@ -32,6 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("apiserver-fairness", &["machinery"]),
     ("apiserver-cache", &["machinery", "apiserver-storage"]),
     ("apiserver-catalog", &["machinery", "machinery-cel", "machinery-table"]),
+    ("apiserver-resource-metrics", &["machinery"]),
     (
         "apiserver-kinds",
         &["machinery", "machinery-cel", "machinery-cron", "apiserver-catalog", "apiserver-admission"],
@@ -92,6 +93,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-admission",
             "apiserver-authz",
             "apiserver-fairness",
+            // Planes with nodes serve its types.
+            "apiserver-resource-metrics",
         ],
     ),
     ("apiserver-outbound", &["machinery", "machinery-lookup", "machinery-networks", "telemetry"]),
@@ -124,6 +127,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-planes",
             "apiserver-outbound",
             "apiserver-fairness",
+            "apiserver-resource-metrics",
             "apiserver-transport",
         ],
     ),
@@ -167,6 +171,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apiserver-outbound",
             "apiserver-aggregation",
             "apiserver-fairness",
+            "apiserver-resource-metrics",
             "apiserver-server",
             // Quotas of tenants are kept in the write's own transaction, and counted as everywhere else.
             "tenancy-api",
@@ -424,6 +429,7 @@ const PURE: &[&str] = &[
     "apiserver-admission",
     "apiserver-catalog",
     "apiserver-kinds",
+    "apiserver-resource-metrics",
 ];
 
 /// What lies below the edge and does wait. The etcd engine is not among them: its protocol is HTTP.

@@ -63,6 +63,7 @@ mod project_hosts;
 mod quota;
 mod quota_engines;
 mod readme;
+mod resource_metrics;
 mod revocation;
 mod revocation_webhooks;
 mod semantics;

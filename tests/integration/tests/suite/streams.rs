@@ -22,10 +22,10 @@ facts!(world:
 );
 
 /// `freehold node`, for as long as this is kept.
-struct Node(Child);
+pub(crate) struct Node(Child);
 
 impl Node {
-    fn start(world: &World, kubectl: &Kubectl) -> Self {
+    pub(crate) fn start(world: &World, kubectl: &Kubectl) -> Self {
         let node =
             Command::new(freehold_binary())
                 .arg("node")
