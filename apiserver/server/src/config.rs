@@ -2,6 +2,7 @@
 
 use crate::{
     browser::Origins,
+    certificate_tokens::CertificateTokens,
     payload::Payload,
     read_api::ReadApi,
     tls::{Certificate, ClientTls, TlsError},
@@ -86,6 +87,8 @@ pub struct Pages {
     pub prefix: &'static str,
     /// Answers a request.
     pub handler: PagesHandler,
+    /// Tokens that the handler's own requests to the API may have in place of certificates.
+    pub tokens: CertificateTokens,
 }
 
 impl Pages {

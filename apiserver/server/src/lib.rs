@@ -16,6 +16,7 @@ mod audit;
 mod backend;
 mod browser;
 mod call;
+mod certificate_tokens;
 mod coalesce;
 mod config;
 mod connect;
@@ -69,6 +70,7 @@ mod fuzz;
 pub use aggregated::Aggregated;
 pub use backend::{ArchiveStream, AuditStream, Backend, Footing, InUse, OpenIdDocument, Owner, PlaneAction};
 pub use browser::{Origins, OriginsError};
+pub use certificate_tokens::{CertificateToken, CertificateTokens};
 pub use config::{
     Authorities, BindError, Config, DebugDocuments, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler,
 };

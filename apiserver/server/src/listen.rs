@@ -7,7 +7,7 @@ use crate::{
     config::{Authorities, BindError, Config, Limits, MoreMetrics},
     filters::{self, Edge},
     host::{self, Connection},
-    identity,
+    identity::{self, Identity, Until},
     metrics::Held,
     streams::{self, Driven, Requests},
     tls::{self, Certificate, TlsError},
@@ -61,7 +61,7 @@ pub struct Server {
 }
 
 /// What new connections are secured with.
-struct Secure {
+pub(crate) struct Secure {
     acceptor: TlsAcceptor,
     roots: Roots,
     /// Ends when other authorities count.
@@ -122,7 +122,8 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let limits = config.limits.clone();
-        Ok(Self { listener, address, edge: Arc::new(Edge::new(config, backend)), reload, limits })
+        let edge = Arc::new(Edge::new(config, backend, reload.secure.clone()));
+        Ok(Self { listener, address, edge, reload, limits })
     }
 
     /// Where it listens.
@@ -224,10 +225,21 @@ impl Server {
     }
 }
 
+/// Reads a certificate that was shown to this process without a handshake; what comes with it ends when nobody vouches for it
+/// any more.
+pub(crate) fn judge(
+    chain: &[CertificateDer<'static>],
+    (secure, current): (&Arc<Secure>, &Arc<ArcSwap<Secure>>),
+) -> (Identity, Until) {
+    let peer = Peer::parse(chain, &secure.roots).map(Some);
+    let distrusted = distrusted(chain.to_vec(), peer.clone(), secure.clone(), current.clone());
+    (peer, distrusted.boxed().shared())
+}
+
 /// Ends when authorities were replaced, and what a client presented does not make it who it was.
 async fn distrusted(
     presented: Vec<CertificateDer<'static>>,
-    peer: identity::Identity,
+    peer: Identity,
     mut secure: Arc<Secure>,
     current: Arc<ArcSwap<Secure>>,
 ) {
