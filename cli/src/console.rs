@@ -8,11 +8,11 @@ mod serve;
 use crate::pki::{Pki, VALIDITY, write};
 use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use freehold_apiserver::{Pages, PagesHandler, Payload};
+use freehold_apiserver::{CertificateTokens, Pages, PagesHandler, Payload};
 use freehold_client::{Config as ClientConfig, Identity, Kubeconfig};
 use freehold_gateway::{Config, Credentials, Gateway, Links, OidcConfig};
 use freehold_machinery::user::MASTERS;
-use freehold_pki::{Authority, ClientName};
+use freehold_pki::{Authority, ClientName, Pair};
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
@@ -65,12 +65,16 @@ struct OidcArgs {
 
 /// A console whose server may not listen yet.
 #[derive(Clone, Default)]
-pub(crate) struct Console(Arc<OnceLock<Gateway>>);
+pub(crate) struct Console {
+    gateway: Arc<OnceLock<Gateway>>,
+    /// What sessions that began with a link show the server in place of their certificates, so that they share connections.
+    tokens: CertificateTokens,
+}
 
 impl Console {
     /// What the server serves; `None` where the console is switched off.
     pub(crate) fn pages(&self, args: &ConsoleArgs) -> Option<Pages> {
-        let gateway = self.0.clone();
+        let gateway = self.gateway.clone();
         let handler: PagesHandler = Arc::new(move |request| {
             let gateway = gateway.clone();
             Box::pin(async move {
@@ -80,28 +84,30 @@ impl Console {
                 }
             })
         });
-        (!args.no_console).then_some(Pages { prefix: freehold_gateway::PREFIX, handler })
+        let tokens = self.tokens.clone();
+        (!args.no_console).then_some(Pages { prefix: freehold_gateway::PREFIX, handler, tokens })
     }
 
-    /// Connects it with its server.
+    /// Connects it with its server, which takes `certificates_only` or tokens too.
     pub(crate) fn start(
         &self,
         args: &ConsoleArgs,
         (local_url, external_url): (&str, &str),
         pki: &Pki,
-        links: Option<PathBuf>,
+        (links, certificates_only): (PathBuf, bool),
     ) -> Result<()> {
         let authority = pki.ca.clone();
-        let links = links.map(|folder| Arc::new(Folder { folder, authority }) as Arc<dyn Links>);
+        let tokens = (!certificates_only).then(|| self.tokens.clone());
+        let links: Arc<dyn Links> = Arc::new(Folder { folder: links, authority, tokens });
         let origin = origin(external_url)?;
         let gateway = Gateway::new(Config {
             upstream: ClientConfig::new(local_url, pki.ca.cert_pem(), Identity::None),
             public_url: external_url.to_owned(),
             oidc: args.oidc.config(&origin)?,
             origin: Some(origin),
-            links,
+            links: Some(links),
         })?;
-        ensure!(self.0.set(gateway).is_ok(), "the console was started twice");
+        ensure!(self.gateway.set(gateway).is_ok(), "the console was started twice");
         Ok(())
     }
 }
@@ -162,6 +168,18 @@ fn now() -> u64 {
 struct Folder {
     folder: PathBuf,
     authority: Arc<Authority>,
+    /// What stands for certificates; `None` where the server takes certificates alone.
+    tokens: Option<CertificateTokens>,
+}
+
+impl Folder {
+    fn credentials(&self, link: &Link) -> Result<Credentials> {
+        let name = ClientName { user: &link.user, groups: &link.groups, plane: None };
+        let Pair { cert_pem, key_pem } = self.authority.issue_client(&name, CERTIFICATE.min(VALIDITY))?;
+        let Some(tokens) = &self.tokens else { return Ok(Credentials::Certificate { cert_pem, key_pem }) };
+        let lease = tokens.issue(&cert_pem)?;
+        Ok(Credentials::Leased { token: lease.secret().to_owned(), lease: Arc::new(lease) })
+    }
 }
 
 /// The file of a code: its hash, so that the folder's content signs nobody in.
@@ -182,11 +200,8 @@ impl Links for Folder {
         if now() >= link.expires {
             return None;
         }
-        let name = ClientName { user: &link.user, groups: &link.groups, plane: None };
-        let issued = self.authority.issue_client(&name, CERTIFICATE.min(VALIDITY));
-        let pair =
-            issued.inspect_err(|error| tracing::error!(%error, "failed to issue a session's certificate"));
-        pair.ok().map(|pair| Credentials::Certificate { cert_pem: pair.cert_pem, key_pem: pair.key_pem })
+        let issued = self.credentials(&link);
+        issued.inspect_err(|error| tracing::error!(%error, "failed to issue a session's certificate")).ok()
     }
 }
 
@@ -288,12 +303,13 @@ mod tests {
     fn a_link_counts_once_and_not_when_it_is_old() {
         let data = tempfile::tempdir().unwrap();
         let authority = Arc::new(Authority::generate("test").unwrap());
-        let links = Folder { folder: folder(data.path()), authority };
+        let tokens = Some(CertificateTokens::default());
+        let links = Folder { folder: folder(data.path()), authority, tokens };
         let url = link(data.path(), "https://127.0.0.1:7443", "jane", vec!["devs".to_owned()]).unwrap();
         let code = url.strip_prefix("https://127.0.0.1:7443/console/login#code=").unwrap();
         assert!(links.redeem("another").is_none());
         assert!(links.redeem("../lock").is_none());
-        assert!(links.redeem(code).is_some());
+        assert!(matches!(links.redeem(code), Some(Credentials::Leased { .. })));
         assert!(links.redeem(code).is_none(), "used");
         let old = Link { user: "jane".to_owned(), groups: Vec::new(), expires: now() };
         fs::write(folder(data.path()).join(file_of("old")), serde_json::to_string(&old).unwrap()).unwrap();

@@ -144,11 +144,12 @@ async fn serve(args: &Args) -> Result<(ApiServer, Serving)> {
         reads: crate::subsystem::reads(&args.subsystems.running(), &data.join(crate::subsystem::FOLDER)),
     };
     let shared = matches!(core.store, StoreConfig::Etcd(_));
+    let certificates_only = core.transport.certificates_only;
     let server = core.build().await?;
     let local_url = local_url(server.local_addr());
     let external_url = args.external_url.clone().unwrap_or_else(|| local_url.clone());
     if args.console.is_on() {
-        let links = Some(console::folder(data.path()));
+        let links = (console::folder(data.path()), certificates_only);
         console.start(&args.console, (&local_url, &external_url), &data.pki, links)?;
     }
     let networks = args.outbound.networks.clone();

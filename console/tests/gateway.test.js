@@ -1,6 +1,7 @@
 // The gateway as any client sees it, at a real server: what it describes, limits, records and may do.
 
 import assert from 'node:assert/strict';
+import { readFileSync, readdirSync, readlinkSync } from 'node:fs';
 import https from 'node:https';
 import { after, before, describe, test } from 'node:test';
 import { request, seed, start, until } from './server.js';
@@ -26,6 +27,20 @@ function problems(value, schema, root, at = '$') {
       known[name] ? problems(inside, known[name], root, `${at}.${name}`) : schema.additionalProperties === false ? [`${at}.${name} is not described`] : [],
     ),
   ];
+}
+
+/** Connections of a server's process to its own port: those of the gateway and of controllers. */
+function toItself({ pid, url }) {
+  const sockets = readdirSync(`/proc/${pid}/fd`).map((fd) => {
+    try {
+      return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${fd}`))?.[1];
+    } catch {
+      return undefined;
+    }
+  });
+  const port = Number(new URL(url).port).toString(16).toUpperCase().padStart(4, '0');
+  const lines = readFileSync('/proc/net/tcp', 'utf8').split('\n').map((line) => line.trim().split(/\s+/));
+  return lines.filter(([, , remote, state, , , , , , inode]) => remote?.endsWith(`:${port}`) && state === '01' && sockets.includes(inode)).length;
 }
 
 describe('gateway', () => {
@@ -162,6 +177,51 @@ describe('gateway', () => {
     assert.equal((await ask('PUT', `/watch/${stream.name}/x`, { path: '/api/v1/pods?watch=true' }, session)).code, 400);
     assert.equal((await ask('DELETE', '/session', undefined, session)).code, 200);
     await until('the stream has ended', () => stream.isOver);
+  });
+
+  test('sessions that began with links share connections to the server, and have rights of their own', async () => {
+    // The connections of those who are not signed in are there.
+    const first = await bySession('olga');
+    assert.equal((await ask('GET', `/k8s${CONFIGMAPS}`, undefined, first)).code, 200);
+    const before = toItself(server);
+    const sessions = await Promise.all(['jane', 'olga', undefined, 'nobody'].flatMap((user) => Array.from({ length: 5 }, async () => [user, await bySession(user)])));
+    const streams = await Promise.all(sessions.map(([, session]) => openStream(session)));
+    const codes = await Promise.all(sessions.map(async ([user, session], index) => {
+      assert.equal((await ask('PUT', `/watch/${streams[index].name}/a`, { path: CONFIGMAPS }, session)).code, 202);
+      const review = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
+      const who = await ask('POST', '/k8s/apis/authentication.k8s.io/v1/selfsubjectreviews', review, session);
+      assert.equal(who.body.status.userInfo.username, user ?? 'admin');
+      return [user, (await ask('GET', `/k8s${CONFIGMAPS}`, undefined, session)).code];
+    }));
+    for (const [user, code] of codes) assert.equal(code, user === 'nobody' ? 403 : 200, user);
+    await until('each watch has begun, or was refused', () => streams.every(({ frames }) => frames.length > 1));
+    for (const [index, [user]] of sessions.entries()) assert.equal(streams[index].frames[1].event, user === 'nobody' ? 'end' : 'change', user);
+    const more = toItself(server) - before;
+    assert.ok(more <= 2, `${more} connections more for ${sessions.length} sessions`);
+    streams.forEach((stream) => stream.end());
+  });
+
+  test('a revoked certificate ends the one session that began with it', async () => {
+    const both = await Promise.all([bySession('otto'), bySession('otto')]);
+    const spec = { organizationRef: { name: 'acme' }, userRef: { name: 'otto' }, roles: ['viewer'] };
+    await made.make(`/apis/resourcemanager.freehold.dev/v1alpha1/namespaces/organization-acme/organizationmemberships`, { apiVersion: 'resourcemanager.freehold.dev/v1alpha1', kind: 'OrganizationMembership', metadata: { name: 'otto' }, spec });
+    const streams = await Promise.all(both.map(openStream));
+    for (const [index, session] of both.entries()) {
+      assert.equal((await ask('PUT', `/watch/${streams[index].name}/a`, { path: CONFIGMAPS }, session)).code, 202);
+    }
+    await until('both see what is there', () => streams.every(({ frames }) => frames.some((one) => one.event === 'change')));
+    const review = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
+    const who = await ask('POST', '/k8s/apis/authentication.k8s.io/v1/selfsubjectreviews', review, both[0]);
+    const credentials = who.body.status.userInfo.extra['authentication.kubernetes.io/credential-id'];
+    assert.match(credentials[0], /^X509SHA256=[0-9a-f]{64}$/);
+    await made.make(`/apis/${IAM}/users`, { apiVersion: IAM, kind: 'User', metadata: { name: 'otto' }, spec: { revokedCredentials: credentials } });
+    await until('its watch has ended', () => streams[0].frames.some((one) => one.event === 'end'), 5000);
+    assert.equal((await ask('GET', `/k8s${CONFIGMAPS}`, undefined, both[0])).code, 401);
+    await made.make(CONFIGMAPS, { metadata: { name: 'after-revocation' } });
+    await until('the other one goes on', () => streams[1].frames.some((one) => one.data.event?.object.metadata?.name === 'after-revocation'));
+    assert.ok(!streams[1].frames.some((one) => one.event === 'end'));
+    assert.ok(!streams[0].frames.some((one) => one.data.event?.object.metadata?.name === 'after-revocation'));
+    streams.forEach((stream) => stream.end());
   });
 
   test('requests beyond the rate of a session get 429, and others are served', async () => {

@@ -98,6 +98,37 @@ describe('lists', () => {
     await until('one Pod is drawn', async () => (await pods()) === 1);
   });
 
+  test('a list that was left a moment ago is there at once, current, and not read again', async () => {
+    const menu = page.getByRole('navigation');
+    const project = (name) => page.locator('main tbody').getByRole('link', { name, exact: true });
+    await page.goto(at('projects'));
+    await project('web').waitFor();
+    await page.locator('.state.live').waitFor();
+    await menu.getByRole('link', { name: 'Organizations', exact: true }).click();
+    await page.locator('main tbody').getByRole('link', { name: 'acme', exact: true }).waitFor();
+    await made.make(`/apis/${RM}/projects`, { apiVersion: RM, kind: 'Project', metadata: { name: 'made-meanwhile' }, spec: { ownerRef: { kind: 'Organization', name: 'acme' } } });
+    const lists = [];
+    const note = (request) => /\/(projects|organizations)\?limit=/.test(request.url()) && lists.push(request.url());
+    page.on('request', note);
+    // Nothing but the page itself is between the press and the rows.
+    const rows = await page.evaluate(async () => {
+      [...document.querySelectorAll('nav a')].find((one) => one.textContent.trim() === 'Projects').click();
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      return [...document.querySelectorAll('main tbody a')].map((one) => one.textContent);
+    });
+    assert.ok(rows.includes('web'), rows.join());
+    await project('made-meanwhile').waitFor();
+    await server.api('DELETE', `/apis/${RM}/projects/made-meanwhile`);
+    await project('made-meanwhile').waitFor({ state: 'detached' });
+    await menu.getByRole('link', { name: 'Overview', exact: true }).click();
+    await page.locator('#recent').waitFor();
+    await menu.getByRole('link', { name: 'Organizations', exact: true }).click();
+    await page.locator('main tbody').getByRole('link', { name: 'acme', exact: true }).waitFor();
+    page.off('request', note);
+    assert.ok(lists.length <= 1, lists.join());
+    assert.deepEqual(errors, []);
+  });
+
   test('the overview says what it has not looked at, and looks through all', async () => {
     await many(700, (number) => made.make(`/apis/${RM}/projects`, { apiVersion: RM, kind: 'Project', metadata: { name: `more-${String(number).padStart(4, '0')}` }, spec: { ownerRef: { kind: 'Organization', name: 'acme' } } }));
     const ready = async () => (await server.api('GET', `/apis/${RM}/projects/more-0699`)).body.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True');

@@ -4,6 +4,7 @@ use freehold_client::{Client, Config, Download, Error, Identity, RawRequest};
 use freehold_machinery::Value;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::json;
+use std::{fmt, sync::Arc};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A connection.
@@ -22,7 +23,18 @@ pub enum Credentials {
     },
     /// A bearer token.
     Token(String),
+    /// A bearer token that the server takes for as long as the lease is kept.
+    Leased {
+        /// The token.
+        token: String,
+        /// What ends the token when it is dropped.
+        lease: Arc<dyn Lease>,
+    },
 }
+
+/// Keeps a token valid until it is dropped.
+pub trait Lease: fmt::Debug + Send + Sync {}
+impl<T: fmt::Debug + Send + Sync> Lease for T {}
 
 /// Redeems one-time sign-in codes. Each code counts once.
 pub trait Links: Send + Sync {
@@ -35,6 +47,8 @@ pub trait Links: Send + Sync {
 pub(crate) struct Caller {
     client: Client,
     authorization: Option<HeaderValue>,
+    /// Keeps the token valid.
+    _lease: Option<Arc<dyn Lease>>,
 }
 
 /// A user as the apiserver names them.
@@ -51,9 +65,12 @@ impl Caller {
             Credentials::Certificate { cert_pem, key_pem } => {
                 let identity = Identity::ClientCert { cert_pem, key_pem };
                 let client = Client::new(&Config { identity, ..config.clone() })?;
-                Ok(Self { client, authorization: None })
+                Ok(Self { client, authorization: None, _lease: None })
             }
             Credentials::Token(token) => Self::bearer(anonymous, &token),
+            Credentials::Leased { token, lease } => {
+                Ok(Self { _lease: Some(lease), ..Self::bearer(anonymous, &token)? })
+            }
         }
     }
 
@@ -62,7 +79,7 @@ impl Caller {
         let value = HeaderValue::from_str(&format!("Bearer {token}"));
         let mut value = value.map_err(|_| Error::Config("a token of other characters".to_owned()))?;
         value.set_sensitive(true);
-        Ok(Self { client: anonymous.clone(), authorization: Some(value) })
+        Ok(Self { client: anonymous.clone(), authorization: Some(value), _lease: None })
     }
 
     /// Sends a request once and returns the answer, whatever its status, with a body that is read as it comes.
@@ -100,5 +117,32 @@ impl Caller {
         let info = &answer["status"]["userInfo"];
         let groups = info["groups"].as_array().map(|groups| groups.iter().map(text).collect());
         Ok(Person { name: text(&info["username"]), groups: groups.unwrap_or_default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_lasts_as_long_as_those_who_act_by_it() {
+        let config = Config::new("http://127.0.0.1:1", "", Identity::None);
+        let anonymous = Client::new(&config).unwrap();
+        let lease: Arc<dyn Lease> = Arc::new("lease");
+        let held = Arc::downgrade(&lease);
+        let leased = Credentials::Leased { token: "one".to_owned(), lease };
+        let caller = Caller::new(&config, &anonymous, leased).unwrap();
+        let other = Caller::new(&config, &anonymous, Credentials::Token("two".to_owned())).unwrap();
+        let shown =
+            |caller: &Caller| caller.signed(RawRequest::get("/api")).headers[header::AUTHORIZATION].clone();
+        assert_eq!(
+            (shown(&caller), shown(&other)),
+            ("Bearer one".parse().unwrap(), "Bearer two".parse().unwrap())
+        );
+        let watch = caller.clone();
+        drop(caller);
+        assert!(held.upgrade().is_some(), "a watch acts by it");
+        drop(watch);
+        assert!(held.upgrade().is_none());
     }
 }

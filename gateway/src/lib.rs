@@ -32,7 +32,7 @@ mod streams;
 mod terminal;
 
 pub use gateway::{Config, Gateway};
-pub use identity::{Credentials, Links};
+pub use identity::{Credentials, Lease, Links};
 pub use oidc::OidcConfig;
 pub use reply::{Body, BoxError, Reply};
 pub use server::{CertificateFiles, ServeError};

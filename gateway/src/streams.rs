@@ -363,7 +363,9 @@ impl Open {
 }
 
 async fn pass_on(caller: &Caller, request: RawRequest, watch: &str, events: &Events) -> Result<(), Failure> {
-    let mut pieces = pin!(caller.open(request).await?.into_stream());
+    // Boxed: a watch lasts, and what opens it takes kilobytes that it would keep.
+    let mut pieces = pin!(Box::pin(caller.open(request)).await?.into_stream());
+    let framing = Framing::new(watch);
     let mut buffer = BytesMut::new();
     let mut held = events.share.hold(0).await?;
     while let Some(piece) = pieces.next().await {
@@ -376,8 +378,7 @@ async fn pass_on(caller: &Caller, request: RawRequest, watch: &str, events: &Eve
             let Ok(line) = serde_json::from_slice::<&RawValue>(&line) else {
                 return Err(Failure::Upstream(Error::Decode("a line of a watch is no JSON".to_owned())));
             };
-            let data = format!("{{\"watch\":{},\"event\":{}}}", json!(watch), line.get());
-            if !events.pass(Frame { bytes: event("change", &data), held: part }).await {
+            if !events.pass(Frame { bytes: framing.change(line.get()), held: part }).await {
                 return Ok(());
             }
         }
@@ -386,6 +387,25 @@ async fn pass_on(caller: &Caller, request: RawRequest, watch: &str, events: &Eve
         }
     }
     Ok(())
+}
+
+/// What stands before each event of a watch.
+struct Framing(String);
+
+impl Framing {
+    fn new(watch: &str) -> Self {
+        Self(format!("event: change\ndata: {{\"watch\":{},\"event\":", json!(watch)))
+    }
+
+    /// A frame with a line of a watch, made by one copy of it.
+    fn change(&self, line: &str) -> Bytes {
+        const END: &str = "}\n\n";
+        let mut frame = BytesMut::with_capacity(self.0.len() + line.len() + END.len());
+        for part in [&self.0, line, END] {
+            frame.extend_from_slice(part.as_bytes());
+        }
+        frame.freeze()
+    }
 }
 
 /// A frame of `text/event-stream`. JSON has no line breaks outside of strings, and escapes those within.
@@ -428,6 +448,16 @@ mod tests {
             assert_eq!(read.next().await.as_deref(), Some(text.as_bytes()));
         }
         assert_eq!(Arc::strong_count(&events.share), 2, "the last one counts until the next is taken");
+    }
+
+    #[test]
+    fn a_line_of_a_watch_is_one_frame_that_names_it() {
+        let frame = Framing::new("w0").change(r#"{"type":"ADDED","object":{"a":"\n"}}"#);
+        let data = json!({"watch": "w0", "event": {"type": "ADDED", "object": {"a": "\n"}}});
+        let text = std::str::from_utf8(&frame).unwrap();
+        let sent = text.strip_prefix("event: change\ndata: ").and_then(|rest| rest.strip_suffix("\n\n"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(sent.unwrap()).unwrap(), data);
+        assert_eq!(text.lines().count(), 3);
     }
 
     #[test]

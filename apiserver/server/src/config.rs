@@ -1,6 +1,6 @@
 //! What a server is made from.
 
-use crate::origins::Origins;
+use crate::{certificate_tokens::CertificateTokens, origins::Origins};
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_authn::{FrontProxy, peer::RootsError};
 use freehold_apiserver_transport::{
@@ -86,6 +86,8 @@ pub struct Pages {
     pub prefix: &'static str,
     /// Answers a request.
     pub handler: PagesHandler,
+    /// Tokens that the handler's own requests to the API may have in place of certificates.
+    pub tokens: CertificateTokens,
 }
 
 impl Pages {

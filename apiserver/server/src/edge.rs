@@ -2,13 +2,16 @@
 
 use crate::{
     backend::Backend,
+    certificate_tokens::CertificateTokens,
     config::{Config, DebugDocuments, EtcdHandler, Limits, Pages, ReadApi},
     kept::Documents,
+    listen::Secure,
     metrics::{Metrics, TopPlanes},
     origins::Origins,
     places::Places,
     slow::SlowRequests,
 };
+use arc_swap::ArcSwap;
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_fairness::{Fairness, metrics::FlowMetrics};
 use freehold_apiserver_transport::{untaken::Untaken, upstream::Upstream};
@@ -42,6 +45,8 @@ pub(crate) struct Edge {
     pub(crate) flows: FlowMetrics,
     pub(crate) etcd: Option<EtcdHandler>,
     pub(crate) pages: Option<Pages>,
+    /// What new connections are secured with, and whose certificates count.
+    pub(crate) secure: Arc<ArcSwap<Secure>>,
     pub(crate) reads: Vec<ReadApi>,
     pub(crate) auditor: Option<Arc<Auditor>>,
     /// Networks of proxies whose word on where a request came from counts.
@@ -58,7 +63,7 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    pub(crate) fn new(config: Config, backend: Arc<dyn Backend>) -> Self {
+    pub(crate) fn new(config: Config, backend: Arc<dyn Backend>, secure: Arc<ArcSwap<Secure>>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let seats = config.limits.read_only.saturating_add(config.limits.mutating);
         let seats = u32::try_from(seats).unwrap_or(u32::MAX);
@@ -81,6 +86,7 @@ impl Edge {
             domain: config.domain,
             etcd: config.etcd,
             pages: config.pages,
+            secure,
             reads: config.reads,
             auditor: config.audit,
             proxies: config.proxies,
@@ -93,5 +99,10 @@ impl Edge {
             mutating: AtomicUsize::new(0),
             read_only: AtomicUsize::new(0),
         }
+    }
+
+    /// The tokens that stand for certificates of this process, where there are any.
+    pub(crate) fn certificate_tokens(&self) -> Option<&CertificateTokens> {
+        self.pages.as_ref().map(|pages| &pages.tokens)
     }
 }

@@ -6,6 +6,7 @@ use crate::{
     audit::{self, Origin, Recording},
     browser,
     call::Call,
+    certificate_tokens::{Shown, shown},
     config::EtcdHandler,
     dispatch,
     edge::Edge,
@@ -293,11 +294,11 @@ struct Ask<'a> {
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, unread: &mut Option<Incoming>) -> Result<Reply, Status> {
         let Self { edge, connection, query, context, prefix, info, known, flow, recording } = self;
-        let (origin, peer) = (Origin { edge, info, connection }, &connection.peer);
-        let is_proxy = matches!(&connection.peer, Ok(Some(peer)) if peer.is_front_proxy());
-        sources::verify(&mut parts.headers, connection.remote, is_proxy, &edge.proxies);
+        let (origin, shown) = (Origin { edge, info, connection }, shown(edge, connection, &parts.headers));
+        let peer = shown.as_ref().map_or(&connection.peer, |shown| &shown.peer);
+        sources::verify(&mut parts.headers, connection.remote, connection.is_proxy(), &edge.proxies);
         websocket::take_token(&mut parts.headers)?;
-        let context = identity::context_of(edge, context, &connection.peer, &parts.headers).await?;
+        let context = identity::context_of(edge, context, peer, &parts.headers).await?;
         // The target comes first, because identities of one plane are worth nothing in others. What is wrong with it
         // is said later: only who is known learns what is there.
         let resolved = edge.backend.resolve(&context).await;
@@ -317,7 +318,7 @@ impl Ask<'_> {
         // What is suspended answers nobody, whatever they may do there.
         edge.backend.admit(&target, &user).await?;
         let user = identity::admit_from_host(edge, (&context, &prefix), &parts.method, user).await?;
-        let upgraded = of_upgrade(connection, parts);
+        let upgraded = outliving(connection, shown.as_deref(), (info, &*parts));
         // The pair judges for itself, impersonation included: it has the rules. What the platform gives it is told.
         let is_pairs = matches!(target, Target::Dedicated(_)) && !reviews::is_about_access(info);
         if is_pairs && !edge.backend.asks_others() {
@@ -404,9 +405,18 @@ fn plane_of(target: &Target) -> Option<PlaneId> {
     }
 }
 
-/// What ends that which comes of an upgrade, where one is asked for: it outlives the serving of its connection.
-fn of_upgrade(connection: &Connection, parts: &Parts) -> Option<Until> {
-    parts.extensions.get::<OnUpgrade>().map(|_| connection.distrusted.clone())
+/// What ends a request that goes on after its certificate does not count any more: what comes of an upgrade, which outlives
+/// the serving of its connection, and what takes long on a connection that others share.
+fn outliving(
+    connection: &Connection,
+    shown: Option<&Shown>,
+    (info, parts): (&RequestInfo, &Parts),
+) -> Option<Until> {
+    let is_upgrade = parts.extensions.get::<OnUpgrade>().is_some();
+    match shown {
+        Some(shown) => (is_upgrade || info.is_long_running()).then(|| shown.distrusted.clone()),
+        None => is_upgrade.then(|| connection.distrusted.clone()),
+    }
 }
 
 /// What is wrong with a target, for those who are known; others are to say who they are.

@@ -23,6 +23,13 @@ pub(crate) struct Connection {
     pub(crate) distrusted: Until,
 }
 
+impl Connection {
+    /// Whether a front proxy is at its other end.
+    pub(crate) fn is_proxy(&self) -> bool {
+        matches!(&self.peer, Ok(Some(peer)) if peer.is_front_proxy())
+    }
+}
+
 /// The project that a host name is that of: one label, in front of the domain. Ports and case do not matter.
 pub(crate) fn project(domain: Option<&str>, host: &str) -> Option<String> {
     let host = match host.rsplit_once(':') {

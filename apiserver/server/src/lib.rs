@@ -16,6 +16,7 @@ mod backend;
 mod bodies;
 mod browser;
 mod call;
+mod certificate_tokens;
 mod config;
 mod connect;
 mod dispatch;
@@ -70,6 +71,7 @@ pub use backend::{
     Backend, Footing, InUse, Kubelet, ObjectBackend, OpenIdDocument, Owner, PlaneAction, PlaneBackend,
     RequestHeaders,
 };
+pub use certificate_tokens::{CertificateToken, CertificateTokens};
 pub use config::{
     Authorities, BindError, Config, DebugDocuments, EtcdHandler, Limits, MoreMetrics, Pages, PagesHandler,
     PlaneRead, ReadApi, ReadHandler,

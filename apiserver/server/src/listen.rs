@@ -6,7 +6,7 @@ use crate::{
     config::{Authorities, BindError, Config, Limits, MoreMetrics},
     filters,
     host::{self, Connection},
-    identity,
+    identity::{self, Identity, Until},
 };
 use arc_swap::ArcSwap;
 use freehold_apiserver_authn::{Peer, Roots};
@@ -64,7 +64,7 @@ pub struct Server {
 }
 
 /// What new connections are secured with.
-struct Secure {
+pub(crate) struct Secure {
     acceptor: TlsAcceptor,
     roots: Roots,
     /// Ends when other authorities count.
@@ -134,7 +134,8 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let limits = config.limits.clone();
-        Ok(Self { listener, address, edge: Arc::new(Edge::new(config, backend)), reload, limits })
+        let edge = Arc::new(Edge::new(config, backend, reload.secure.clone()));
+        Ok(Self { listener, address, edge, reload, limits })
     }
 
     /// Returns the address that it listens on.
@@ -236,10 +237,21 @@ impl Server {
     }
 }
 
+/// Reads a certificate that was shown to this process without a handshake; what comes with it ends when nobody vouches for it
+/// any more.
+pub(crate) fn judge(
+    chain: &[CertificateDer<'static>],
+    (secure, current): (&Arc<Secure>, &Arc<ArcSwap<Secure>>),
+) -> (Identity, Until) {
+    let peer = Peer::parse(chain, &secure.roots).map(Some);
+    let distrusted = distrusted(chain.to_vec(), peer.clone(), secure.clone(), current.clone());
+    (peer, distrusted.boxed().shared())
+}
+
 /// Ends when authorities were replaced, and what a client presented does not make it who it was.
 async fn distrusted(
     presented: Vec<CertificateDer<'static>>,
-    peer: identity::Identity,
+    peer: Identity,
     mut secure: Arc<Secure>,
     current: Arc<ArcSwap<Secure>>,
 ) {

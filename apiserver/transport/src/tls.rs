@@ -155,7 +155,11 @@ fn add_roots(roots: &mut RootCertStore, pem: &[u8], what: &'static str) -> Resul
     Ok(())
 }
 
-fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// Reads the certificates of a PEM text; `what` names it in errors.
+///
+/// # Errors
+/// The text is no PEM, or has no certificate.
+pub fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|source| TlsError::Pem { what, source })?;
     if found.is_empty() { Err(TlsError::Empty(what)) } else { Ok(found) }

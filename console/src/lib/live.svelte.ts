@@ -1,4 +1,5 @@
-// Lists that stay as the server has them: read page by page, then watched from the version that was read.
+// Lists that stay as the server has them: read page by page, then watched from the version that was read. Components that want
+// one list share it. A list that no page shows any more stays current for a while: a page that is opened again is there at once.
 
 import { untrack } from 'svelte';
 import { Failure, TABLE, get, type Column, type KubeObject, type TableRow } from './api';
@@ -9,6 +10,10 @@ const PAGE = 500;
 const FIRST_PAGE = 100;
 /** Objects that are read of a list which a page needs as a whole, or looks through for a text. */
 export const MOST = 10_000;
+/** For how long a list stays current that no page shows, how many of them do, and how many rows such a list has at most. */
+const LINGER = 60_000;
+const LINGERING = 8;
+const LARGEST = 1000;
 
 export interface Row {
   key: string;
@@ -39,51 +44,63 @@ export interface Way {
   whole?: boolean;
 }
 
-/** A list that stays current while it is open. */
-export class Live {
+/** A list as a component has it. */
+export interface Live {
+  readonly columns: Column[];
+  readonly rows: Row[];
+  readonly items: KubeObject[];
+  readonly state: 'idle' | 'loading' | 'live' | 'failed';
+  readonly failure: Failure | undefined;
+  /** How many were not read; 0 where that is not known, as of lists by selectors. */
+  readonly remaining: number;
+  /** Whether there are more than were read. */
+  readonly unread: boolean;
+  /** Whether there are more than a page that needs all of them is given. */
+  readonly cut: boolean;
+  /** Reads the next page, where there is one. */
+  more(): Promise<void>;
+  /** Reads pages until so many objects are there, or all. */
+  readOn(count?: number): Promise<void>;
+}
+
+/** A list that stays current until it is closed. */
+class List implements Live {
   columns = $state.raw<Column[]>([]);
   rows = $state.raw<Row[]>([]);
-  state = $state<'idle' | 'loading' | 'live' | 'failed'>('idle');
+  state = $state<'loading' | 'live' | 'failed'>('loading');
   failure = $state.raw<Failure | undefined>();
-  /** How many were not read; 0 where that is not known, as of lists by selectors. */
   remaining = $state(0);
-  /** Whether there are more than were read. */
   unread = $state(false);
 
-  #table: boolean;
+  readonly #path: string;
+  readonly #table: boolean;
+  readonly #whole: boolean;
   #wanted: number;
   #all = new Map<string, Row>();
   #gone = new Set<string>();
-  #path = '';
   #next = '';
-  #whole: boolean;
+  /** Whether no page shows it. */
+  #rests = false;
   #page: Promise<void> | undefined;
   #reading: AbortController | undefined;
   #flush = 0;
   #abort = new AbortController();
   #end: (() => void) | undefined;
 
-  constructor({ table = false, whole = false }: Way) {
+  constructor(path: string, { table = false, whole = false }: Way) {
+    this.#path = path;
     this.#table = table;
     this.#whole = whole;
     this.#wanted = whole ? MOST : PAGE;
+    void this.#load();
   }
 
-  /** Whether there are more than a page that needs all of them is given. */
   get cut(): boolean {
     return this.#whole && this.unread && this.rows.length >= MOST;
   }
 
   get items(): KubeObject[] {
     return this.rows.map((row) => row.object);
-  }
-
-  open(path: string): () => void {
-    untrack(() => {
-      this.#reset(path);
-      void this.#load();
-    });
-    return () => this.close();
   }
 
   close() {
@@ -94,14 +111,14 @@ export class Live {
     this.#flush = 0;
   }
 
-  #reset(path: string) {
-    if (path !== this.#path) {
-      this.rows = [];
-      this.columns = [];
-      this.state = 'loading';
-      this.#wanted = this.#whole ? MOST : PAGE;
-    }
-    this.#path = path;
+  /** Reads no further while no page shows it, unless it is opened again. */
+  rest(rests: boolean) {
+    this.#rests = rests;
+    this.#wanted = this.#whole ? MOST : PAGE;
+    if (!rests) void this.readOn();
+  }
+
+  #reset() {
     this.#all.clear();
     this.#gone.clear();
     this.#next = '';
@@ -133,17 +150,16 @@ export class Live {
     this.state = 'failed';
     if (this.failure.code === 0 || this.failure.code >= 429) {
       const abort = this.#abort;
-      setTimeout(() => abort.signal.aborted || this.#reread(), 3000);
+      setTimeout(() => abort.signal.aborted || this.#rests || this.#reread(), 3000);
     }
   }
 
   #reread() {
     this.close();
-    this.#reset(this.#path);
+    this.#reset();
     void this.#load();
   }
 
-  /** Reads the next page, where there is one. */
   async more() {
     if (this.#next) await (this.#page ??= this.#one().finally(() => (this.#page = undefined)));
   }
@@ -159,13 +175,13 @@ export class Live {
     }
   }
 
-  /** Reads pages until so many objects are there, or all. */
   async readOn(count = 0) {
     this.#wanted = Math.max(this.#wanted, count);
     const abort = this.#abort;
     if (this.#reading === abort) return;
     this.#reading = abort;
-    while (this.#next && this.#all.size < this.#wanted && !abort.signal.aborted && this.state === 'live') await this.more();
+    const wants = () => this.#next && this.#all.size < this.#wanted && !this.#rests;
+    while (wants() && !abort.signal.aborted && this.state === 'live') await this.more();
     if (this.#reading === abort) this.#reading = undefined;
   }
 
@@ -219,12 +235,91 @@ export class Live {
   }
 }
 
+/** A list and how many components show it. */
+interface Shared {
+  list: List;
+  users: number;
+  timer?: ReturnType<typeof setTimeout>;
+}
+
+const shared = new Map<string, Shared>();
+
+function drop(key: string) {
+  const found = shared.get(key);
+  shared.delete(key);
+  clearTimeout(found?.timer);
+  found?.list.close();
+}
+
+/** Drops all lists: they are of somebody who has signed out. */
+export function forgetLists() {
+  [...shared.keys()].forEach(drop);
+}
+
+/** Takes a list, of those that there are or a new one. */
+function take(key: string, path: string, way: Way): Shared {
+  const found = shared.get(key);
+  clearTimeout(found?.timer);
+  // What nobody looked at while it failed is read anew.
+  if (found && !found.users && found.list.state !== 'live') drop(key);
+  const one = shared.get(key) ?? { list: new List(path, way), users: 0 };
+  // The one that was taken last is the last of the map.
+  shared.delete(key);
+  shared.set(key, one);
+  if (!one.users++) one.list.rest(false);
+  return one;
+}
+
+/** Gives a list back, which stays current for a while. */
+function leave(key: string, one: Shared) {
+  if (--one.users) return;
+  const { list } = one;
+  if (shared.get(key) !== one) return list.close();
+  if (list.state !== 'live' || list.rows.length > LARGEST) return drop(key);
+  list.rest(true);
+  one.timer = setTimeout(() => drop(key), LINGER);
+  const lingering = [...shared].filter(([, { users }]) => !users);
+  for (const [oldest] of lingering.slice(0, -LINGERING)) drop(oldest);
+}
+
 /** A list for as long as the component is shown that asks for it; another path replaces it. */
 export function useLive(path: () => string | undefined, way: Way = {}): Live {
-  const live = new Live(way);
+  let list = $state.raw<List | undefined>();
   $effect(() => {
     const wanted = path();
-    if (wanted) return live.open(wanted);
+    if (!wanted) return;
+    const key = JSON.stringify([wanted, !!way.table, !!way.whole]);
+    const one = untrack(() => take(key, wanted, way));
+    list = one.list;
+    return () => untrack(() => leave(key, one));
   });
-  return live;
+  const none: KubeObject[] = [];
+  return {
+    get columns() {
+      return list?.columns ?? [];
+    },
+    get rows() {
+      return list?.rows ?? [];
+    },
+    get items() {
+      return list?.items ?? none;
+    },
+    get state() {
+      return list?.state ?? 'idle';
+    },
+    get failure() {
+      return list?.failure;
+    },
+    get remaining() {
+      return list?.remaining ?? 0;
+    },
+    get unread() {
+      return list?.unread ?? false;
+    },
+    get cut() {
+      return list?.cut ?? false;
+    },
+    more: async () => list?.more(),
+    readOn: async (count) => list?.readOn(count),
+  };
 }

@@ -1,6 +1,7 @@
 // Who is signed in, and which parts of the API they reach.
 
 import { Failure, get, json, pathOf, types, whenSignedOut, type Session } from './api';
+import { forgetLists } from './live.svelte';
 import { go, href } from './router.svelte';
 import { stream } from './stream.svelte';
 
@@ -65,6 +66,7 @@ export async function signIn(way: 'link' | 'token', body: unknown, landing: stri
 function forget() {
   if (!session) return;
   session = undefined;
+  forgetLists();
   stream.close();
 }
 

@@ -296,7 +296,11 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) async fn of(client: &Client, path: &str, accept: &str) -> Self {
-        let response = client.open(request("GET", path, &[("accept", accept)], "")).await;
+        Self::with(client, path, &[("accept", accept)]).await
+    }
+
+    pub(crate) async fn with(client: &Client, path: &str, headers: &[(&str, &str)]) -> Self {
+        let response = client.open(request("GET", path, headers, "")).await;
         assert_eq!(response.status(), StatusCode::OK);
         Self { body: response.into_body(), buffer: Vec::new() }
     }

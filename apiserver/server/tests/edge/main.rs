@@ -4,6 +4,7 @@
 
 mod backend;
 mod browser;
+mod certificate_tokens;
 mod client;
 mod connections;
 mod discovery;
