@@ -114,7 +114,7 @@ fn column(name: &str, format: &str, cell: &'static str) -> Column {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use freehold_machinery::table;
+    use freehold_machinery_table as table;
 
     #[test]
     fn both_kinds_compile_and_can_only_be_read() {
