@@ -51,6 +51,7 @@ pub fn only_members() -> Value {
         {
             "name": "not-a-part-of-the-cluster",
             "expression": "!request.userInfo.username.startsWith('system:') || request.userInfo.username == 'system:anonymous' \
+                || request.userInfo.username.startsWith('system:freehold:provider:') \
                 || (request.userInfo.username.startsWith('system:serviceaccount:') \
                 && !request.userInfo.username.startsWith('system:serviceaccount:kube-') \
                 && !request.userInfo.username.startsWith('system:serviceaccount:freehold-'))",
@@ -77,7 +78,8 @@ pub fn only_creations_of_controllers() -> Value {
     json!({
         "name": "not-kept-by-a-controller",
         "expression": format!(
-            "!(request.userInfo.username.startsWith('system:freehold:') \
+            "!((request.userInfo.username.startsWith('system:freehold:') \
+             && !request.userInfo.username.startsWith('system:freehold:provider:')) \
              || request.userInfo.username == 'system:kube-controller-manager' \
              || request.userInfo.username.startsWith('system:serviceaccount:kube-')) \
              || (request.operation == 'CREATE' && !({kept}))"

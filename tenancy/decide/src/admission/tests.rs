@@ -124,6 +124,13 @@ fn objects_are_held_to_the_rules_of_all_tenants_above() {
 }
 
 #[test]
+fn providers_of_shared_apis_are_no_part_of_the_cluster() {
+    let made = |who: &str| create("configmaps", "still-a", &json!({}), who);
+    assert!(denied(&made("system:freehold:provider:p:e")).contains("cordoned"));
+    assert_eq!(denied(&made("system:freehold:controller-manager")), "");
+}
+
+#[test]
 fn controllers_with_all_rights_are_held_to_the_rules_of_those_they_act_for() {
     let pod = |owners: Value| json!({"metadata": {"ownerReferences": owners}, "spec": {"containers": [{"image": "quay.io/a"}]}});
     let owned = json!([{"kind": "ReplicaSet", "name": "r", "controller": true}]);
