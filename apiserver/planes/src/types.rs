@@ -40,7 +40,7 @@ pub trait RemoteSource: Send + Sync + 'static {
 
 /// What a plane serves without a definition of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Undefined {
+pub(crate) struct Undefined {
     /// The kinds of `apis.freehold.dev`.
     apis: bool,
     /// What nodes and Pods use.
