@@ -154,7 +154,7 @@ fn kubeconfig(path: Option<&PathBuf>) -> Result<(Kubeconfig, &Path)> {
     let path = path.context("--kubeconfig or $KUBECONFIG has to name a kubeconfig")?;
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("kubeconfig {} can't be read", path.display()))?;
-    Ok((Kubeconfig::parse(&text)?, path))
+    Ok((Kubeconfig::parse(&text)?, path.as_path()))
 }
 
 async fn dispatch(args: Args) -> Result<()> {
