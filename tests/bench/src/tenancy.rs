@@ -1,6 +1,8 @@
 //! Tenancy: many namespaces of many teams, with the subsystem's own programs beside the server. On kube-apiserver its
 //! webhook keeps limits, on Freehold the server itself.
 
+mod program;
+
 use crate::options::Options;
 use crate::report::{Report, Value};
 use crate::stats::Samples;
@@ -10,14 +12,15 @@ use anyhow::{Context, Result, bail, ensure};
 use freehold_client::{
     Client, Config, DeleteOptions, Identity, ListOptions, Patch, PatchOptions, RawRequest, Resource,
 };
-use freehold_tests_harness::{freehold_binary, tool};
+use freehold_tests_harness::freehold_binary;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderValue, Method};
+use program::Program;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const TITLE: &str = "Tenancy";
@@ -56,39 +59,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 
 const fn kind(plural: &'static str) -> Resource {
     Resource::cluster(GROUP, "v1alpha1", plural)
-}
-
-/// A program that ends with this.
-struct Program(Child);
-
-impl Program {
-    fn start(kubeconfig: &Path, args: &[&str]) -> Result<Self> {
-        let child = Command::new(freehold_binary()).args(args).env("KUBECONFIG", kubeconfig).spawn();
-        Ok(Self(child.with_context(|| format!("freehold {}", args.join(" ")))?))
-    }
-
-    /// kube-apiserver's own controllers, as far as tenancy rests on them.
-    fn manager(kubeconfig: &Path) -> Result<Self> {
-        let program = tool("FREEHOLD_TEST_KUBE_CONTROLLER_MANAGER", "kube-controller-manager");
-        let child = Command::new(program)
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .args([
-                "--controllers=clusterrole-aggregation-controller,namespace-controller,resourcequota-controller",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=1000",
-                "--kube-api-burst=2000",
-            ])
-            .spawn();
-        Ok(Self(child.context("kube-controller-manager")?))
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// What is measured.
