@@ -69,7 +69,8 @@ pub use freehold_apiserver_cache::CacheOptions;
 pub use freehold_apiserver_outbound::Networks;
 pub use freehold_apiserver_planes::apis::{SYSTEM, SystemExport};
 pub use freehold_apiserver_server::{
-    BoxError, CertificateToken, CertificateTokens, Limits, MoreMetrics, Origins, Pages, PagesHandler, Payload, PlaneRead, ReadApi, ReadHandler,
+    BoxError, CertificateToken, CertificateTokens, Limits, MoreMetrics, Origins, Pages, PagesHandler,
+    Payload, PlaneRead, ReadApi, ReadHandler,
 };
 pub use freehold_apiserver_storage::archive;
 pub use freehold_apiserver_storage_embedded::Retention;

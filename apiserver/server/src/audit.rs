@@ -3,11 +3,11 @@
 use crate::{
     backend::Owner,
     host::Connection,
-    identity::Identity,
     info::{RequestInfo, ResourcePath},
     negotiate::Format,
     read,
     respond::Reply,
+    secure::Identity,
     sources,
 };
 use crate::{edge::Edge, trace::Trace};

@@ -4,9 +4,10 @@ use crate::{
     audit::{Asked, Recording},
     fair::Turn,
     host::Connection,
-    identity::{self, Until},
+    identity,
     info::{RequestInfo, ResourcePath},
     query::Query,
+    secure::Until,
 };
 use crate::{edge::Edge, permits::Admitted};
 use freehold_apiserver_authz::{Attributes, LIST_VISIBLE, forbidden};

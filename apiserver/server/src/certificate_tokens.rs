@@ -14,10 +14,8 @@
 
 use crate::{
     backend::RequestHeaders,
-    edge::Edge,
     host::Connection,
-    identity::{Identity, Until},
-    listen::{self, Secure},
+    secure::{self, Identity, Secure, Until},
 };
 use arc_swap::ArcSwap;
 use aws_lc_rs::{digest, rand};
@@ -116,7 +114,7 @@ impl Entry {
         if let Some((_, shown)) = read.as_ref().filter(|(before, _)| Arc::ptr_eq(before, &secure)) {
             return shown.clone();
         }
-        let (peer, distrusted) = listen::judge(&self.chain, (&secure, current));
+        let (peer, distrusted) = secure::judge(&self.chain, (&secure, current));
         // Whom no authority vouches for is refused here: others would be asked about the token.
         let peer = match peer {
             Ok(Some(peer)) if peer.has_identity() => Ok(Some(peer)),
@@ -129,15 +127,20 @@ impl Entry {
 }
 
 /// Returns what the token of a request stands for; `None` for a client with a certificate and for other credentials.
-pub(crate) fn shown(edge: &Edge, connection: &Connection, headers: &HeaderMap) -> Option<Arc<Shown>> {
+pub(crate) fn shown(
+    tokens: Option<&CertificateTokens>,
+    secure: &Arc<ArcSwap<Secure>>,
+    connection: &Connection,
+    headers: &HeaderMap,
+) -> Option<Arc<Shown>> {
     if !matches!(connection.peer, Ok(None)) {
         return None;
     }
     let headers = RequestHeaders(headers);
     let token = bearer(&headers).filter(|token| token.starts_with(PREFIX))?;
-    let entry = edge.certificate_tokens().and_then(|tokens| tokens.find(token));
+    let entry = tokens.and_then(|tokens| tokens.find(token));
     Some(match entry {
-        Some(entry) => entry.shown(&edge.secure),
+        Some(entry) => entry.shown(secure),
         None => Arc::new(Shown {
             peer: Err(Status::unauthorized()),
             distrusted: future::pending().boxed().shared(),

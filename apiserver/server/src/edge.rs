@@ -5,10 +5,10 @@ use crate::{
     certificate_tokens::CertificateTokens,
     config::{Config, DebugDocuments, EtcdHandler, Limits, Pages, ReadApi},
     kept::Documents,
-    listen::Secure,
     metrics::{Metrics, TopPlanes},
     origins::Origins,
     places::Places,
+    secure::Secure,
     slow::SlowRequests,
 };
 use arc_swap::ArcSwap;

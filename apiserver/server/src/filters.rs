@@ -12,12 +12,13 @@ use crate::{
     edge::Edge,
     fair::{self, Flow},
     host::{self, Connection},
-    identity::{self, Identity, Treated, Until},
+    identity::{self, Treated},
     info::RequestInfo,
     negotiate, path, permits, proxy,
     query::Query,
     respond::{self, Reply},
     reviews,
+    secure::{Identity, Until},
     slow::{Answered, Sender},
     sources,
     trace::Trace,
@@ -294,7 +295,10 @@ struct Ask<'a> {
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, unread: &mut Option<Incoming>) -> Result<Reply, Status> {
         let Self { edge, connection, query, context, prefix, info, known, flow, recording } = self;
-        let (origin, shown) = (Origin { edge, info, connection }, shown(edge, connection, &parts.headers));
+        let (origin, shown) = (
+            Origin { edge, info, connection },
+            shown(edge.certificate_tokens(), &edge.secure, connection, &parts.headers),
+        );
         let peer = shown.as_ref().map_or(&connection.peer, |shown| &shown.peer);
         sources::verify(&mut parts.headers, connection.remote, connection.is_proxy(), &edge.proxies);
         websocket::take_token(&mut parts.headers)?;

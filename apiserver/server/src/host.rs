@@ -5,7 +5,7 @@
 //! of the connection. A proxy that keeps connections for several hosts can't mix projects up: what does not agree gets 421
 //! (RFC 9110, 15.5.20), and is asked again on a connection of its own.
 
-use crate::identity::{Identity, Until};
+use crate::secure::{Identity, Until};
 use freehold_machinery::Status;
 use http::{header, request::Parts};
 use std::net::SocketAddr;

@@ -3,8 +3,9 @@
 use crate::backend::RequestHeaders;
 use crate::edge::Edge;
 use crate::info::RequestInfo;
+use crate::secure::{Identity, Until};
 use freehold_apiserver_authn::{
-    ImpersonationRequest, Peer, Roots,
+    ImpersonationRequest, Peer,
     impersonate::{Mode, Part},
 };
 use freehold_apiserver_authz::{Attributes, forbidden};
@@ -12,29 +13,14 @@ use freehold_apiserver_planes::{Target, context::Context};
 use freehold_machinery::{PlaneId, Status, User, user::MASTERS};
 use futures_util::{
     FutureExt,
-    future::{self, BoxFuture, Shared},
+    future::{self, BoxFuture},
 };
 use http::{HeaderMap, Method};
-use rustls::ServerConnection;
-use rustls_pki_types::CertificateDer;
 use std::sync::Arc;
 
 /// The groups of what has a context of its own.
 const GROUP: &str = "resourcemanager.freehold.dev";
 const USERS_GROUP: &str = "iam.freehold.dev";
-
-/// Who is at the other end of a connection, read once. An error answers each request of it.
-pub(crate) type Identity = Result<Option<Peer>, Status>;
-
-/// Reads the certificate that the client showed.
-pub(crate) fn peer(session: &ServerConnection, roots: &Roots) -> Identity {
-    session.peer_certificates().map(|chain| Peer::parse(chain, roots)).transpose()
-}
-
-/// The certificates that the client showed, to be read again when other authorities count.
-pub(crate) fn presented(session: &ServerConnection) -> Vec<CertificateDer<'static>> {
-    session.peer_certificates().unwrap_or_default().to_vec()
-}
 
 /// The plane whose identities are believed at a target; core where there is no target.
 pub(crate) fn plane_of(target: Option<&Target>) -> PlaneId {
@@ -136,9 +122,6 @@ pub(crate) struct Treated {
     /// else, and what `upgraded` ends with.
     pub(crate) until: Option<Until>,
 }
-
-/// Ends when something may not go on.
-pub(crate) type Until = Shared<BoxFuture<'static, ()>>;
 
 impl Treated {
     fn as_oneself(user: Arc<User>, until: Option<Until>) -> Self {

@@ -3,19 +3,16 @@
 use crate::edge::Edge;
 use crate::{
     backend::Backend,
-    config::{Authorities, BindError, Config, Limits, MoreMetrics},
+    config::{BindError, Config, Limits, MoreMetrics},
     filters,
     host::{self, Connection},
-    identity::{self, Identity, Until},
+    secure::{self, Reload},
 };
-use arc_swap::ArcSwap;
-use freehold_apiserver_authn::{Peer, Roots};
 use freehold_apiserver_fairness::metrics::Held;
 use freehold_apiserver_transport::{
     aside::Movable,
     coalesce::{self, Turns},
     streams::{self, Driven, Requests},
-    tls::{self, Certificate, TlsError},
 };
 use futures_util::FutureExt;
 use hyper::service::service_fn;
@@ -23,7 +20,6 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulConnection},
 };
-use rustls_pki_types::CertificateDer;
 use std::{
     convert::Infallible,
     future::{Future, poll_fn},
@@ -41,7 +37,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::{sleep, timeout},
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::server::TlsStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -61,65 +57,6 @@ pub struct Server {
     edge: Arc<Edge>,
     reload: Reload,
     limits: Limits,
-}
-
-/// What new connections are secured with.
-pub(crate) struct Secure {
-    acceptor: TlsAcceptor,
-    roots: Roots,
-    /// Ends when other authorities count.
-    replaced: CancellationToken,
-}
-
-/// Replaces what new connections are secured with.
-#[derive(Clone)]
-pub struct Reload {
-    certificate: Arc<Certificate>,
-    secure: Arc<ArcSwap<Secure>>,
-    certificates_only: bool,
-}
-
-impl Reload {
-    fn new(
-        certificate: Arc<Certificate>,
-        authorities: &Authorities,
-        certificates_only: bool,
-    ) -> Result<Self, BindError> {
-        let secure = Arc::new(ArcSwap::from_pointee(secure(&certificate, authorities, certificates_only)?));
-        Ok(Self { certificate, secure, certificates_only })
-    }
-
-    /// Replaces the serving certificate, as PEM.
-    ///
-    /// # Errors
-    /// Fails where they are no PEM, or the key is not that of the leaf; the old one stays then.
-    pub fn certificate(&self, chain: &[u8], key: &[u8]) -> Result<(), TlsError> {
-        self.certificate.replace(chain, key)
-    }
-
-    /// Replaces the authorities of client certificates. Connections whose certificates none of them vouches for are cut off. On an
-    /// error the old ones stay.
-    ///
-    /// # Errors
-    /// Fails where a bundle is no PEM or holds no authority; the old ones stay then.
-    pub fn authorities(&self, authorities: &Authorities) -> Result<(), BindError> {
-        let fresh = secure(&self.certificate, authorities, self.certificates_only)?;
-        self.secure.swap(Arc::new(fresh)).replaced.cancel();
-        Ok(())
-    }
-}
-
-fn secure(
-    certificate: &Arc<Certificate>,
-    authorities: &Authorities,
-    certificates_only: bool,
-) -> Result<Secure, BindError> {
-    let proxies = authorities.front_proxies.iter().map(|proxy| proxy.ca_pem.as_str());
-    let bundles: Vec<&str> = [authorities.clients.as_str()].into_iter().chain(proxies).collect();
-    let config = tls::server_config(certificate.clone(), &bundles, certificates_only)?;
-    let roots = Roots::new(&authorities.clients, &authorities.front_proxies)?;
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    Ok(Secure { acceptor, roots, replaced: CancellationToken::new() })
 }
 
 impl Server {
@@ -212,10 +149,10 @@ impl Server {
                         let session = stream.get_ref().1;
                         let asked = session.server_name();
                         let project = asked.and_then(|name| host::project(edge.domain.as_deref(), name));
-                        let peer = identity::peer(session, &secure.roots);
-                        let presented = identity::presented(session);
+                        let peer = secure::peer(session, &secure.roots);
+                        let presented = secure::presented(session);
                         let distrusted =
-                            distrusted(presented, peer.clone(), secure, current).boxed().shared();
+                            secure::distrusted(presented, peer.clone(), secure, current).boxed().shared();
                         let about = Connection { peer, remote, project, distrusted: distrusted.clone() };
                         tokio::select! {
                             () = serve(edge, limits, stream, about) => {}
@@ -233,34 +170,6 @@ impl Server {
                 () = cut.cancelled() => {}
             }
             drop(held);
-        }
-    }
-}
-
-/// Reads a certificate that was shown to this process without a handshake; what comes with it ends when nobody vouches for it
-/// any more.
-pub(crate) fn judge(
-    chain: &[CertificateDer<'static>],
-    (secure, current): (&Arc<Secure>, &Arc<ArcSwap<Secure>>),
-) -> (Identity, Until) {
-    let peer = Peer::parse(chain, &secure.roots).map(Some);
-    let distrusted = distrusted(chain.to_vec(), peer.clone(), secure.clone(), current.clone());
-    (peer, distrusted.boxed().shared())
-}
-
-/// Ends when authorities were replaced, and what a client presented does not make it who it was.
-async fn distrusted(
-    presented: Vec<CertificateDer<'static>>,
-    peer: Identity,
-    mut secure: Arc<Secure>,
-    current: Arc<ArcSwap<Secure>>,
-) {
-    let Ok(Some(peer)) = peer else { return std::future::pending().await };
-    loop {
-        secure.replaced.cancelled().await;
-        secure = current.load_full();
-        if !Peer::parse(&presented, &secure.roots).is_ok_and(|now| now.is_who(&peer)) {
-            return;
         }
     }
 }
