@@ -14,7 +14,6 @@
 
 use crate::{
     backend::RequestHeaders,
-    host::Connection,
     secure::{self, Identity, Secure, Until},
 };
 use arc_swap::ArcSwap;
@@ -130,10 +129,10 @@ impl Entry {
 pub(crate) fn shown(
     tokens: Option<&CertificateTokens>,
     secure: &Arc<ArcSwap<Secure>>,
-    connection: &Connection,
+    peer: &Identity,
     headers: &HeaderMap,
 ) -> Option<Arc<Shown>> {
-    if !matches!(connection.peer, Ok(None)) {
+    if !matches!(peer, Ok(None)) {
         return None;
     }
     let headers = RequestHeaders(headers);

@@ -2,8 +2,9 @@
 
 use crate::{
     backend::Backend,
-    certificate_tokens::CertificateTokens,
+    certificate_tokens::{self, Shown},
     config::{Config, DebugDocuments, EtcdHandler, Limits, Pages, ReadApi},
+    host::Connection,
     kept::Documents,
     metrics::{Metrics, TopPlanes},
     origins::Origins,
@@ -15,7 +16,7 @@ use arc_swap::ArcSwap;
 use freehold_apiserver_audit::Auditor;
 use freehold_apiserver_fairness::{Fairness, metrics::FlowMetrics};
 use freehold_apiserver_transport::{untaken::Untaken, upstream::Upstream};
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use ipnet::IpNet;
 use std::{
     sync::{Arc, atomic::AtomicUsize},
@@ -101,8 +102,9 @@ impl Edge {
         }
     }
 
-    /// The tokens that stand for certificates of this process, where there are any.
-    pub(crate) fn certificate_tokens(&self) -> Option<&CertificateTokens> {
-        self.pages.as_ref().map(|pages| &pages.tokens)
+    /// What the token of a request stands for, where it stands for a certificate of this process.
+    pub(crate) fn shown(&self, connection: &Connection, headers: &HeaderMap) -> Option<Arc<Shown>> {
+        let tokens = self.pages.as_ref().map(|pages| &pages.tokens);
+        certificate_tokens::shown(tokens, &self.secure, &connection.peer, headers)
     }
 }

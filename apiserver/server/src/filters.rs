@@ -6,7 +6,7 @@ use crate::{
     audit::{self, Origin, Recording},
     browser,
     call::Call,
-    certificate_tokens::{Shown, shown},
+    certificate_tokens::Shown,
     config::EtcdHandler,
     dispatch,
     edge::Edge,
@@ -295,10 +295,7 @@ struct Ask<'a> {
 impl Ask<'_> {
     async fn answer(self, parts: &mut Parts, unread: &mut Option<Incoming>) -> Result<Reply, Status> {
         let Self { edge, connection, query, context, prefix, info, known, flow, recording } = self;
-        let (origin, shown) = (
-            Origin { edge, info, connection },
-            shown(edge.certificate_tokens(), &edge.secure, connection, &parts.headers),
-        );
+        let (origin, shown) = (Origin { edge, info, connection }, edge.shown(connection, &parts.headers));
         let peer = shown.as_ref().map_or(&connection.peer, |shown| &shown.peer);
         sources::verify(&mut parts.headers, connection.remote, connection.is_proxy(), &edge.proxies);
         websocket::take_token(&mut parts.headers)?;
