@@ -59,7 +59,7 @@ impl Error {
 
     /// Whether the server does not serve the type or the path at all. A missing object is answered with a Status that names it.
     pub fn is_unserved(&self) -> bool {
-        matches!(self, Self::Api(status) if status.code == 404 && status.message.starts_with("404 page not found"))
+        matches!(self, Self::Api(status) if status.code == 404 && status.message.ends_with("404 page not found"))
     }
 
     /// Whether a precondition failed.
