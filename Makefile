@@ -56,6 +56,7 @@ test: test-tools console
 	@tools/get clients
 	cargo test --workspace --no-run
 	FREEHOLD_BIN=$(CURDIR)/target/debug/freehold tools/tests $(ARGS)
+	cargo test --quiet --workspace --doc
 
 # The web console, into gateway/assets/console, which cargo embeds. A build without it serves a page that says so.
 CONSOLE := gateway/assets/console/index.html
