@@ -4,9 +4,9 @@
 //! operation without a value has the value null, a replacement adds the key that is not there, negative indices count from
 //! the end of a list, and whatever stands before the first slash of a path counts for nothing.
 
-use crate::words::{json_kind, rejected};
+use crate::words::rejected;
 use freehold_machinery::{
-    Map, Value,
+    Map, Value, go,
     status::{Result, Status},
 };
 use std::num::IntErrorKind;
@@ -83,7 +83,7 @@ pub fn json_unknown(patch: &Value) -> Result<Vec<String>, String> {
         for (field, value) in operation {
             match field.as_str() {
                 "op" | "path" | "from" if !value.is_string() && !value.is_null() => {
-                    let kind = json_kind(value);
+                    let kind = go::word(value);
                     return Err(format!(
                         "json: cannot unmarshal {kind} into Go struct field jsonPatchOp.{field} of type string"
                     ));
@@ -103,7 +103,7 @@ fn too_many(found: usize) -> String {
 /// The operations of a patch; null is a patch without any.
 fn operations(patch: &Value) -> Result<&[Value], String> {
     let unreadable = |value: &Value, wanted: &str| {
-        format!("json: cannot unmarshal {} into Go value of type jsonpatch.{wanted}", json_kind(value))
+        format!("json: cannot unmarshal {} into Go value of type jsonpatch.{wanted}", go::word(value))
     };
     let operations = match patch {
         Value::Null => &[][..],
@@ -146,7 +146,7 @@ impl<'a> Operation<'a> {
             None | Some(Value::Null) => Err(missing.to_owned()),
             Some(Value::String(text)) => Ok(text),
             Some(other) => {
-                Err(format!("json: cannot unmarshal {} into Go value of type string", json_kind(other)))
+                Err(format!("json: cannot unmarshal {} into Go value of type string", go::word(other)))
             }
         }
     }

@@ -4,9 +4,9 @@
 //! `$deleteFromPrimitiveList/<list>`.
 
 use crate::list::{self, Rules};
-use crate::words::{go_text, json_kind};
+use crate::words::go_text;
 use freehold_machinery::{
-    Map, Value,
+    Map, Value, go,
     schema::Schema,
     status::{Result, Status},
 };
@@ -26,7 +26,7 @@ const DELETE: &str = "$deleteFromPrimitiveList";
 /// key, items of several types in one list, unknown directives.
 pub fn strategic(target: &Value, patch: &Value, schema: &Schema) -> Result<Value> {
     let Value::Object(patch) = patch else {
-        let kind = json_kind(patch);
+        let kind = go::word(patch);
         let message =
             format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
         return Err(Status::bad_request(message));

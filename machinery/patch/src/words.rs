@@ -23,15 +23,3 @@ pub fn go_text(value: &Value) -> String {
         scalar => scalar.to_string(),
     }
 }
-
-/// A JSON value's kind as Go's JSON decoder names it.
-pub(crate) fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
